@@ -1,0 +1,34 @@
+//! The data plane of `loadgen-uring`: everything that happens on a pinned core between two system calls.
+//!
+//! A [`shard`] is one thread with its own reactor (io_uring or epoll), its own connections and one live
+//! [`recorder::Recording`]. Control hands it [`phase::PhasePlan`]s and takes back interval recordings; nothing else
+//! is shared while running but the immutable [`query::RequestTable`] and the phase's next position.
+//!
+//! Floors (imports point down only; `tests/it/tidy.rs` checks them):
+//!
+//! ```text
+//!  2  shard
+//!  1  reactor sim pool connection recorder
+//!  0  http1 failure token phase query clock wheel limits
+//! -1  sys (the only unsafe code)
+//! ```
+#![cfg(target_os = "linux")]
+#![deny(unsafe_code)]
+
+pub mod clock;
+pub mod connection;
+pub mod failure;
+pub mod http1;
+pub mod limits;
+pub mod phase;
+pub mod pool;
+pub mod query;
+pub mod reactor;
+pub mod recorder;
+pub mod shard;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
+#[expect(unsafe_code, reason = "the system-call wall: every unsafe block of the workspace is below")]
+pub mod sys;
+pub mod token;
+pub mod wheel;

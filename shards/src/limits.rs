@@ -1,0 +1,61 @@
+//! Every limit of the data plane in one place, with the relations between them proved at compile time.
+
+/// Entries of a shard's submission queue. Sends and re-arms of one turn are bounded by it; 64 shards fit the usual
+/// 8 MiB of RLIMIT_MEMLOCK.
+pub const SQ_ENTRIES: u32 = 256;
+/// Entries of a shard's completion queue, for any number of connections: what does not fit waits in the kernel.
+pub const CQ_ENTRIES: u32 = 2048;
+/// Buffers of the first provided-buffer group; small so that it stays in cache.
+pub const BUFFER_COUNT: u16 = 256;
+/// Buffers of the second group, registered when more than [`ENOBUFS_SHARE_LIMIT`] of the receives found none.
+pub const BUFFER_COUNT_GROWN: u16 = 1024;
+/// Bytes of one receive buffer.
+pub const BUFFER_BYTES: usize = 4096;
+/// Share of receives that may end with ENOBUFS before the larger group is registered.
+pub const ENOBUFS_SHARE_LIMIT: f64 = 0.01;
+/// Events that one turn hands to the shard.
+pub const EVENTS_PER_TURN: usize = 256;
+/// Sends that one enter carries in closed loop; the send stamp is read once for each such batch.
+pub const SENDS_PER_ENTER: usize = 64;
+/// Bytes of one send operation: a larger request goes out in pieces, one at a time per connection.
+pub const SEND_PIECE_BYTES: usize = 64 * 1024;
+/// Positions that a shard claims at once from a phase.
+pub const CLAIM_LIMIT: u64 = 64;
+/// Connections of one shard that may be in their handshake at the same time: no SYN storm, listen backlogs hold.
+pub const CONNECTS_IN_FLIGHT: u32 = 64;
+/// Bytes of a response head, of its trailers, and of one chunk-size line; above it the response is malformed.
+pub const HEAD_BYTES_LIMIT: usize = 512 * 1024;
+/// Fields of a response head.
+pub const HEAD_FIELDS_LIMIT: usize = 2048;
+/// Tick of the timer wheel. Timeouts fire at most one tick late.
+pub const WHEEL_TICK_NS: u64 = 1_000_000;
+/// Slots of the timer wheel; a deadline further away is looked at again when its slot comes round.
+pub const WHEEL_SLOTS: usize = 1024;
+/// How often a shard hands its live recording to control.
+pub const INTERVAL_NS: u64 = 250_000_000;
+/// First pause before a connection that could not be opened is tried again; doubles up to [`BACKOFF_NS_MAX`].
+pub const BACKOFF_NS_MIN: u64 = 1_000_000;
+/// Longest pause between two attempts to open one connection.
+pub const BACKOFF_NS_MAX: u64 = 256_000_000;
+/// A turn that was away longer than this is our own stall: expiries right after it are counted apart.
+pub const STALL_NS: u64 = 1_000_000;
+/// Lowest value of a time series.
+pub const SERIES_NS_MIN: u64 = 1;
+/// Highest value of a time series: one hour. Larger values are clamped and counted.
+pub const SERIES_NS_MAX: u64 = 3_600_000_000_000;
+/// Significant decimal digits of a time series.
+pub const SERIES_DIGITS: u8 = 3;
+/// Bytes kept of the first message of each failure kind.
+pub const FIRST_MESSAGE_BYTES: usize = 160;
+
+const _: () = assert!(SQ_ENTRIES.is_power_of_two());
+const _: () = assert!(CQ_ENTRIES >= 4 * SQ_ENTRIES);
+const _: () = assert!(BUFFER_COUNT.is_power_of_two());
+const _: () = assert!(BUFFER_COUNT_GROWN > BUFFER_COUNT);
+const _: () = assert!(BUFFER_COUNT_GROWN.is_power_of_two());
+// A turn's sends, with a close and a cancel for as many connections, fit the submission queue.
+const _: () = assert!(3 * SENDS_PER_ENTER <= SQ_ENTRIES as usize);
+const _: () = assert!(HEAD_BYTES_LIMIT >= 256 * 1024);
+const _: () = assert!(HEAD_FIELDS_LIMIT >= 1000);
+const _: () = assert!(WHEEL_SLOTS.is_power_of_two());
+const _: () = assert!(BACKOFF_NS_MIN < BACKOFF_NS_MAX);

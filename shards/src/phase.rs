@@ -1,0 +1,236 @@
+//! What control asks of a shard, and what the shard answers.
+//!
+//! A run is a list of phases, warm-up included; each goes the same way: plan, start, stop condition, drain (or not),
+//! end. Plans are queued one ahead with an absolute start, so that known phases join without a gap.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limits::CLAIM_LIMIT;
+use crate::recorder::Recording;
+
+/// Whether a phase counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseKind {
+    /// Untracked: brings endpoint and connections to temperature.
+    Warmup,
+    /// Tracked: the figures of the run.
+    Performance,
+}
+
+impl PhaseKind {
+    /// The `phase_type` in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PhaseKind::Warmup => "warmup",
+            PhaseKind::Performance => "performance",
+        }
+    }
+}
+
+/// The phase's next position: the one word that shards share in closed loop. Claimed in ranges, so that `-n` is exact,
+/// each position is taken once and no shard idles at the end.
+#[derive(Debug)]
+pub struct Positions {
+    next: AtomicU64,
+    /// Positions of the phase; `u64::MAX` without `-n`.
+    end: u64,
+    shards: u64,
+}
+
+impl Positions {
+    /// `end`: how many positions there are (`None`: unlimited); `shards`: how many claim from it.
+    pub fn new(end: Option<u64>, shards: u32) -> Positions {
+        Positions {
+            next: AtomicU64::new(0),
+            end: end.unwrap_or(u64::MAX),
+            shards: u64::from(shards.max(1)),
+        }
+    }
+
+    /// Takes the next range of positions, at most `limit` of them; empty when none are left.
+    ///
+    /// Relaxed is enough: the word orders nothing but itself, and `fetch_add` hands each value out once. It cannot
+    /// wrap: a shard stops claiming when it sees the end, so the overshoot is at most `shards x CLAIM_LIMIT`.
+    pub fn claim(&self, limit: u64) -> std::ops::Range<u64> {
+        let left = self.end.saturating_sub(self.next.load(Ordering::Relaxed));
+        if left == 0 {
+            return 0..0;
+        }
+        let count = (left / (8 * self.shards)).clamp(1, CLAIM_LIMIT).min(limit.max(1));
+        let begin = self.next.fetch_add(count, Ordering::Relaxed);
+        begin.min(self.end)..begin.saturating_add(count).min(self.end)
+    }
+
+    /// How many positions have been handed out.
+    pub fn claimed(&self) -> u64 {
+        self.next.load(Ordering::Relaxed).min(self.end)
+    }
+}
+
+/// How queries come to be.
+#[derive(Clone, Debug)]
+pub enum Pattern {
+    /// Closed loop: `in_flight` queries of this shard at any time, the next starts when one ends.
+    ClosedLoop {
+        /// Credits of this shard.
+        in_flight: u32,
+        /// Shared by all shards of the phase.
+        positions: Arc<Positions>,
+    },
+}
+
+/// One phase, as one shard gets it.
+#[derive(Clone, Debug)]
+pub struct PhasePlan {
+    /// Index in the run.
+    pub index: u32,
+    /// Whether it is tracked.
+    pub kind: PhaseKind,
+    /// Where queries come from.
+    pub pattern: Pattern,
+    /// Absolute start, CLOCK_MONOTONIC ns. Not before it; a shard that is late starts at once.
+    pub start_ns: u64,
+    /// Length of the issuing part; `None`: until the positions are used up.
+    pub duration_ns: Option<u64>,
+    /// How long to wait for in-flight queries after the last issue. 0: not at all, they are `in_flight_at_end` and
+    /// count against the next phase's credits.
+    pub drain_timeout_ns: u64,
+}
+
+/// Timeouts of queries and connections, ns; 0 = off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the send to the end of the response.
+    pub request_ns: u64,
+    /// From the attempt to the established connection.
+    pub connect_ns: u64,
+    /// Between bytes while a response is awaited.
+    pub idle_ns: u64,
+}
+
+/// Control to shard.
+#[derive(Debug)]
+pub enum Command {
+    /// One more phase; started when the earlier ones have ended and its instant has come.
+    Phase(Box<PhasePlan>),
+    /// Stop issuing now, in the running phase and in all that are queued; drain as planned.
+    Stop,
+    /// Stop issuing now and cancel everything in flight; queued phases are dropped.
+    Cancel,
+    /// No more phases will come: close the connections and return.
+    Exit,
+}
+
+/// Shard to control. `shard` is its index.
+#[derive(Debug)]
+pub enum Message {
+    /// The reactor stands and the connections are open, or have been tried.
+    Ready(Box<Ready>),
+    /// The shard could not be set up; its thread has ended.
+    Refused {
+        /// Index of the shard.
+        shard: u32,
+        /// What failed, the likely cause, the command that fixes it.
+        reason: String,
+    },
+    /// The recording of one interval of one phase. Control adds it up and sends the box back.
+    Interval {
+        /// Index of the shard.
+        shard: u32,
+        /// What was recorded.
+        recording: Box<Recording>,
+    },
+    /// The phase has ended on this shard; all its recordings have been sent before.
+    PhaseEnded {
+        /// Index of the shard.
+        shard: u32,
+        /// Index of the phase.
+        phase: u32,
+        /// When issuing ended, ns.
+        issue_end_ns: u64,
+        /// When the phase ended, drain included, ns.
+        end_ns: u64,
+        /// Queries that were neither complete, failed nor cancelled.
+        in_flight_at_end: u64,
+    },
+    /// The shard's thread is about to end in good order.
+    Exited {
+        /// Index of the shard.
+        shard: u32,
+    },
+}
+
+/// A shard that stands.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Index of the shard.
+    pub shard: u32,
+    /// The core it is pinned to; `None`: could not be pinned.
+    pub core: Option<usize>,
+    /// The reactor's own words about itself.
+    pub engine: crate::reactor::EngineReport,
+    /// Connections open now.
+    pub connections_open: u32,
+    /// Connections that could not be opened, with what the first one said.
+    pub failures: crate::failure::Failures,
+    /// Handshakes done before the first phase.
+    pub connect: crate::recorder::Series,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_position_is_claimed_once_by_any_number_of_shards() {
+        for shards in [1, 2, 3, 16] {
+            for end in [0, 1, 7, 64, 1000, 100_000] {
+                let positions = Arc::new(Positions::new(Some(end), shards));
+                let claims: Vec<_> = (0..shards)
+                    .map(|_| {
+                        let positions = Arc::clone(&positions);
+                        std::thread::spawn(move || {
+                            let mut mine = Vec::new();
+                            loop {
+                                let range = positions.claim(u64::MAX);
+                                if range.is_empty() {
+                                    return mine;
+                                }
+                                mine.extend(range);
+                            }
+                        })
+                    })
+                    .collect();
+                let mut all: Vec<u64> =
+                    claims.into_iter().flat_map(|claim| claim.join().expect("no panic")).collect();
+                all.sort_unstable();
+                assert!(all.iter().copied().eq(0..end), "{shards} shards, {end} positions");
+                assert_eq!(positions.claimed(), end);
+            }
+        }
+    }
+
+    #[test]
+    fn claims_shrink_towards_the_end_so_that_no_shard_idles() {
+        let positions = Positions::new(Some(1024), 2);
+        assert_eq!(positions.claim(u64::MAX), 0..64);
+        let mut last = 64;
+        loop {
+            let range = positions.claim(u64::MAX);
+            if range.is_empty() {
+                break;
+            }
+            last = range.end - range.start;
+        }
+        assert_eq!(last, 1);
+        assert_eq!(positions.claim(u64::MAX), 0..0);
+    }
+
+    #[test]
+    fn without_a_count_positions_never_end() {
+        let positions = Positions::new(None, 16);
+        assert_eq!(positions.claim(u64::MAX), 0..CLAIM_LIMIT);
+        assert_eq!(positions.claim(5), 64..69);
+    }
+}

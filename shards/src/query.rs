@@ -1,0 +1,71 @@
+//! What is sent: the immutable table of request bytes, and the query, one issuance of a sample.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where connections go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// TCP over IPv4 or IPv6.
+    Inet(SocketAddr),
+    /// A unix stream socket.
+    Unix(PathBuf),
+}
+
+/// One destination of the load. Several URLs may share one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The address that is connected to (after `--connect-to`, `--unix-socket` and name resolution).
+    pub address: Address,
+    /// Local address to bind (`--source-ip`).
+    pub source: Option<IpAddr>,
+}
+
+/// One entry of the request table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which bytes of the arena are sent: head and body.
+    pub range: Range<usize>,
+    /// Index of the target in [`RequestTable::targets`].
+    pub target: u32,
+    /// The method is HEAD: the response has no body, whatever its head says.
+    pub is_head: bool,
+}
+
+/// Every request of a run: built once by control, shared by all shards, never changed.
+///
+/// The arena is behind an `Arc`, because memory named in a submission belongs to the reactor until the kernel has
+/// let go of it; every reactor holds its own clone.
+#[derive(Clone, Debug)]
+pub struct RequestTable {
+    /// All request bytes.
+    pub arena: Arc<[u8]>,
+    /// One entry per URL; position `i` of a phase sends entry `i % requests.len()`.
+    pub requests: Arc<[Request]>,
+    /// The distinct destinations.
+    pub targets: Arc<[Target]>,
+}
+
+impl RequestTable {
+    /// The request of a position: round robin over all shards together.
+    pub fn at(&self, position: u64) -> (u32, &Request) {
+        let index = (position % self.requests.len() as u64) as u32;
+        (index, &self.requests[index as usize])
+    }
+}
+
+/// One issuance of a sample: at most one request/response exchange (a resend on a fresh connection after a stale
+/// one is the same query).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Position in the phase, 0-based; names the request.
+    pub position: u64,
+    /// Index of the phase that issued it.
+    pub phase: u32,
+    /// Index in [`RequestTable::requests`].
+    pub request: u32,
+}
+
+const _: () = assert!(size_of::<Query>() <= 16);
