@@ -1,1 +1,5 @@
 //! Stub.
+
+/// Stub.
+#[derive(Clone, Debug)]
+pub struct Config {}

@@ -1,0 +1,215 @@
+//! The clock of every stamp: the CPU's time-stamp counter, read by `quanta`, calibrated by ourselves.
+//!
+//! `quanta`'s own start-up calibration is off by up to 18 ppm. Ours brackets reads of the counter between two reads
+//! of CLOCK_MONOTONIC and keeps the tightest pair; two such pairs 20 ms apart give the rate to about 0.5 ppm, and
+//! control refreshes it each interval from pairs ever further apart. A refreshed [`Calibration`] continues the old
+//! one where it begins and corrects the remaining error by its slope, so that time never steps and never runs
+//! backwards. Without an invariant counter `quanta` reads CLOCK_MONOTONIC itself, and so do we.
+
+use std::time::Duration;
+
+use quanta::Clock as Counter;
+
+use crate::sys::time::monotonic_ns;
+
+/// A linear map from counter ticks to CLOCK_MONOTONIC ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    anchor_ticks: u64,
+    anchor_ns: u64,
+    /// ns per tick, times 2^32.
+    scale: u64,
+}
+
+impl Calibration {
+    /// Ticks are ns: the virtual clock of tests.
+    pub const IDENTITY: Calibration =
+        Calibration { anchor_ticks: 0, anchor_ns: 0, scale: 1 << SCALE_BITS };
+
+    fn through(first: Pair, last: Pair) -> Calibration {
+        let ticks = (last.ticks - first.ticks).max(1);
+        let ns = last.ns - first.ns;
+        let scale = ((u128::from(ns) << SCALE_BITS) / u128::from(ticks)) as u64;
+        Calibration { anchor_ticks: last.ticks, anchor_ns: last.ns, scale }
+    }
+
+    /// CLOCK_MONOTONIC ns of a counter value, on either side of the anchor.
+    pub fn to_ns(&self, ticks: u64) -> u64 {
+        let ns = |span: u64| ((u128::from(span) * u128::from(self.scale)) >> SCALE_BITS) as u64;
+        if ticks >= self.anchor_ticks {
+            self.anchor_ns + ns(ticks - self.anchor_ticks)
+        } else {
+            self.anchor_ns - ns(self.anchor_ticks - ticks)
+        }
+    }
+
+    /// Ticks per second.
+    pub fn ticks_per_s(&self) -> f64 {
+        1e9 * (1u64 << SCALE_BITS) as f64 / self.scale as f64
+    }
+
+    /// Continues this line at `pair.ticks` and meets the line of rate `rate` through `pair` after `over_ns`.
+    fn slewed(&self, pair: Pair, rate: Calibration, over_ns: u64) -> Calibration {
+        let now_ns = self.to_ns(pair.ticks);
+        let error_ns = pair.ns as i64 - now_ns as i64;
+        // At most half the rate away, whatever the error: time goes on, and never backwards.
+        let share = (error_ns as f64 / over_ns as f64).clamp(-0.5, 0.5);
+        let scale = (rate.scale as f64 * (1.0 + share)) as u64;
+        Calibration { anchor_ticks: pair.ticks, anchor_ns: now_ns, scale }
+    }
+}
+
+/// A counter value and the CLOCK_MONOTONIC instant at which it was read.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    ticks: u64,
+    ns: u64,
+    /// Half the width of the bracket: the error of `ns`.
+    error_ns: u64,
+}
+
+/// Reads the counter.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    counter: Counter,
+    calibration: Calibration,
+}
+
+impl Clock {
+    /// A clock that follows `calibration`.
+    pub fn new(calibration: Calibration) -> Clock {
+        Clock { counter: Counter::new(), calibration }
+    }
+
+    /// CLOCK_MONOTONIC in ns, at the cost of one counter read (about 10 ns).
+    pub fn now_ns(&self) -> u64 {
+        self.calibration.to_ns(self.counter.raw())
+    }
+
+    /// Follows another calibration from now on.
+    pub fn set(&mut self, calibration: Calibration) {
+        self.calibration = calibration;
+    }
+}
+
+/// Control's side: makes the first calibration and refreshes it.
+#[derive(Debug)]
+pub struct Calibrator {
+    counter: Counter,
+    first: Pair,
+    current: Calibration,
+    error_ns_max: u64,
+}
+
+impl Calibrator {
+    /// Takes the first pair; [`Calibrator::finish`] takes the second, at least 20 ms later. What happens in between
+    /// (connections open) is not delayed by it.
+    pub fn begin() -> Calibrator {
+        let counter = Counter::new();
+        let first = bracketed_pair(&counter);
+        Calibrator { counter, first, current: Calibration::IDENTITY, error_ns_max: 0 }
+    }
+
+    /// Completes the first calibration, sleeping for what is left of the 20 ms.
+    pub fn finish(&mut self) -> Calibration {
+        let elapsed = Duration::from_nanos(monotonic_ns() - self.first.ns);
+        std::thread::sleep(BASE.saturating_sub(elapsed));
+        self.current = Calibration::through(self.first, bracketed_pair(&self.counter));
+        self.current
+    }
+
+    /// A new pair, and the calibration that corrects over `over_ns` what the last one has got wrong.
+    pub fn refresh(&mut self, over_ns: u64) -> Calibration {
+        let pair = bracketed_pair(&self.counter);
+        let error_ns = self.current.to_ns(pair.ticks).abs_diff(pair.ns);
+        self.error_ns_max = self.error_ns_max.max(error_ns.saturating_sub(pair.error_ns));
+        let rate = Calibration::through(self.first, pair);
+        self.current = self.current.slewed(pair, rate, over_ns);
+        self.current
+    }
+
+    /// The current calibration.
+    pub fn current(&self) -> Calibration {
+        self.current
+    }
+
+    /// Largest disagreement with CLOCK_MONOTONIC found by [`Calibrator::refresh`], less the error of the check, ns.
+    pub fn error_ns_max(&self) -> u64 {
+        self.error_ns_max
+    }
+}
+
+/// Where ticks come from: `tsc` when the counter is invariant, else `clock_gettime`.
+pub fn source() -> &'static str {
+    let invariant = !cfg!(target_arch = "x86_64")
+        || std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| {
+            text.lines().find(|line| line.starts_with("flags")).is_some_and(|flags| {
+                let has = |name| flags.split_ascii_whitespace().any(|flag| flag == name);
+                has("constant_tsc") && has("nonstop_tsc")
+            })
+        });
+    if invariant { "tsc" } else { "clock_gettime" }
+}
+
+/// The tightest of a few brackets: a preempted one is wide and loses.
+fn bracketed_pair(counter: &Counter) -> Pair {
+    (0..BRACKETS)
+        .map(|_| {
+            let before_ns = monotonic_ns();
+            let ticks = counter.raw();
+            let width_ns = monotonic_ns() - before_ns;
+            Pair { ticks, ns: before_ns + width_ns / 2, error_ns: width_ns / 2 }
+        })
+        .min_by_key(|pair| pair.error_ns)
+        .expect("at least one bracket")
+}
+
+const SCALE_BITS: u32 = 32;
+/// Time between the pairs of the first calibration: two errors of 5 ns over it are 0.5 ppm.
+const BASE: Duration = Duration::from_millis(20);
+const BRACKETS: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calibrated_clock_follows_clock_monotonic() {
+        let mut calibrator = Calibrator::begin();
+        let mut clock = Clock::new(calibrator.finish());
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(20));
+            let before_ns = monotonic_ns();
+            let now_ns = clock.now_ns();
+            let after_ns = monotonic_ns();
+            // 100 us: a preemption between the reads of a busy machine, not the clock's error.
+            assert!(now_ns + 100_000 > before_ns, "{now_ns} {before_ns}");
+            assert!(now_ns < after_ns + 100_000, "{now_ns} {after_ns}");
+            clock.set(calibrator.refresh(20_000_000));
+        }
+    }
+
+    #[test]
+    fn refreshed_calibration_neither_steps_nor_turns_back() {
+        let old = Calibration { anchor_ticks: 1000, anchor_ns: 5000, scale: 1 << SCALE_BITS };
+        for error_ns in [-1_000_000_000, -300, 0, 300, 1_000_000_000i64] {
+            let ticks = 2_000_001_000;
+            let pair = Pair { ticks, ns: (2_000_005_000 + error_ns) as u64, error_ns: 0 };
+            let new = old.slewed(pair, old, 250_000_000);
+            assert_eq!(new.to_ns(ticks), old.to_ns(ticks), "no step");
+            assert!(new.to_ns(ticks + 1000) > new.to_ns(ticks), "forward");
+            if error_ns.abs() < 1000 {
+                let target = (pair.ns + 250_000_000) as i64;
+                let met = new.to_ns(ticks + 250_000_000) as i64;
+                assert!((met - target).abs() <= 1, "{error_ns}: {met} {target}");
+            }
+        }
+    }
+
+    #[test]
+    fn map_is_exact_on_both_sides_of_the_anchor() {
+        let map = Calibration { anchor_ticks: 10, anchor_ns: 100, scale: 2 << SCALE_BITS };
+        assert_eq!([5, 10, 15].map(|ticks| map.to_ns(ticks)), [90, 100, 110]);
+        assert!((map.ticks_per_s() - 5e8).abs() < 1.0);
+    }
+}

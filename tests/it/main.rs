@@ -1,0 +1,2 @@
+//! One integration binary.
+fn main() {}
