@@ -6,8 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::clock::Calibration;
+use crate::failure::Failures;
 use crate::limits::CLAIM_LIMIT;
+use crate::reactor::EngineReport;
 use crate::recorder::Recording;
+use crate::sys::wake::Waker;
 
 /// Whether a phase counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,11 @@ impl Positions {
         begin.min(self.end)..begin.saturating_add(count).min(self.end)
     }
 
+    /// Whether every position has been handed out.
+    pub fn is_used_up(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= self.end
+    }
+
     /// How many positions have been handed out.
     pub fn claimed(&self) -> u64 {
         self.next.load(Ordering::Relaxed).min(self.end)
@@ -96,6 +105,8 @@ pub struct PhasePlan {
     /// How long to wait for in-flight queries after the last issue. 0: not at all, they are `in_flight_at_end` and
     /// count against the next phase's credits.
     pub drain_timeout_ns: u64,
+    /// The clock's calibration at the time of planning.
+    pub clock: Calibration,
 }
 
 /// Timeouts of queries and connections, ns; 0 = off.
@@ -147,6 +158,8 @@ pub enum Message {
         shard: u32,
         /// Index of the phase.
         phase: u32,
+        /// When it began on this shard, ns; 0 if it never did.
+        start_ns: u64,
         /// When issuing ended, ns.
         issue_end_ns: u64,
         /// When the phase ended, drain included, ns.
@@ -169,13 +182,13 @@ pub struct Ready {
     /// The core it is pinned to; `None`: could not be pinned.
     pub core: Option<usize>,
     /// The reactor's own words about itself.
-    pub engine: crate::reactor::EngineReport,
+    pub engine: EngineReport,
     /// Connections open now.
     pub connections_open: u32,
     /// Connections that could not be opened, with what the first one said.
-    pub failures: crate::failure::Failures,
-    /// Handshakes done before the first phase.
-    pub connect: crate::recorder::Series,
+    pub failures: Failures,
+    /// Wakes the shard to look for commands.
+    pub waker: Waker,
 }
 
 #[cfg(test)]

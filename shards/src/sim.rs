@@ -1,1 +1,242 @@
-//! Stub.
+//! The virtual-time transport: whole phases run exactly, in no time, without a socket.
+//!
+//! Time stands still while the shard works and jumps to the next instant at which something happens. The endpoint is
+//! a queue: request `i` takes `service_ns[i]` on the first of its servers that is free (the Lindley recursion), so
+//! the expected latency of every request can be written down.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use crossbeam_channel::Sender;
+
+use crate::phase::Command;
+use crate::reactor::{EngineReport, Event, EventKind, ReactorCounters};
+use crate::sys::wake::Waker;
+
+/// How the endpoint behaves.
+#[derive(Clone, Debug)]
+pub struct SimEndpoint {
+    /// Service time of each request in order of arrival; the last one goes on for ever.
+    pub service_ns: Vec<u64>,
+    /// Requests served at the same time; the others queue, first come first served.
+    pub servers: usize,
+    /// What it answers.
+    pub response: Vec<u8>,
+    /// Requests from this one on get no answer.
+    pub answers: u64,
+    /// Time of a handshake.
+    pub connect_ns: u64,
+    /// How handshakes end: 0, or an errno.
+    pub connect_errno: i32,
+    /// Closes each connection right after this many answers on it; 0 = never.
+    pub closes_after: u32,
+}
+
+impl Default for SimEndpoint {
+    fn default() -> SimEndpoint {
+        SimEndpoint {
+            service_ns: vec![1_000_000],
+            servers: usize::MAX,
+            response: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec(),
+            answers: u64::MAX,
+            connect_ns: 0,
+            connect_errno: 0,
+            closes_after: 0,
+        }
+    }
+}
+
+/// The virtual reactor.
+pub struct Sim {
+    now_ns: u64,
+    endpoint: SimEndpoint,
+    /// When each busy server is free again; at most `servers` entries.
+    busy_until_ns: BinaryHeap<Reverse<u64>>,
+    arrivals: u64,
+    agenda: BinaryHeap<Reverse<(u64, u64, Happening)>>,
+    sequence: u64,
+    /// Sends that have not entered yet.
+    queued: Vec<(u32, u32)>,
+    /// Answers of the socket in each slot.
+    answered: Vec<u32>,
+    generations: Vec<Option<u32>>,
+    events: Vec<Event>,
+    /// Control's voice: the commands of the script, and the exit when nothing will happen any more.
+    commands: Sender<Command>,
+    report: EngineReport,
+    waker: Waker,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Connected { slot: u32, generation: u32 },
+    Answer { slot: u32, generation: u32 },
+    Closed { slot: u32, generation: u32 },
+    Command { is_cancel: bool },
+}
+
+impl Sim {
+    /// A transport with `slots` connections, at time 1 ms.
+    pub fn new(slots: u32, endpoint: SimEndpoint, commands: Sender<Command>) -> Sim {
+        Sim {
+            now_ns: 1_000_000,
+            endpoint,
+            busy_until_ns: BinaryHeap::new(),
+            arrivals: 0,
+            agenda: BinaryHeap::new(),
+            sequence: 0,
+            queued: Vec::new(),
+            answered: vec![0; slots as usize],
+            generations: vec![None; slots as usize],
+            events: Vec::new(),
+            commands,
+            report: EngineReport { name: "sim", ..EngineReport::default() },
+            waker: Waker::new().expect("an eventfd"),
+        }
+    }
+
+    /// Lets control speak at a virtual instant: [`Command::Stop`], or [`Command::Cancel`].
+    pub fn command_at(&mut self, at_ns: u64, is_cancel: bool) {
+        self.plan(at_ns, Happening::Command { is_cancel });
+    }
+
+    /// Requests that have arrived.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    fn plan(&mut self, at_ns: u64, happening: Happening) {
+        self.agenda.push(Reverse((at_ns, self.sequence, happening)));
+        self.sequence += 1;
+    }
+
+    pub(crate) fn report(&self) -> &EngineReport {
+        &self.report
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    pub(crate) fn counters(&self) -> ReactorCounters {
+        ReactorCounters::default()
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub(crate) fn bytes(&self, _id: u16, len: usize) -> &[u8] {
+        &self.endpoint.response[..len]
+    }
+
+    pub(crate) fn recycle(&mut self, _id: u16) {}
+
+    pub(crate) fn connect(&mut self, slot: u32, generation: u32, _target: u32) -> Result<(), i32> {
+        self.generations[slot as usize] = Some(generation);
+        self.answered[slot as usize] = 0;
+        let at_ns = self.now_ns + self.endpoint.connect_ns;
+        self.plan(at_ns, Happening::Connected { slot, generation });
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self, slot: u32, generation: u32, _range: Range<usize>) {
+        self.queued.push((slot, generation));
+    }
+
+    pub(crate) fn is_sending(&self, _slot: u32) -> bool {
+        false
+    }
+
+    pub(crate) fn close(&mut self, slot: u32) {
+        self.generations[slot as usize] = None;
+    }
+
+    pub(crate) fn flush(&mut self) {
+        for (slot, generation) in std::mem::take(&mut self.queued) {
+            self.arrive(slot, generation);
+        }
+    }
+
+    /// d_i = max(a_i, first free server) + S_i.
+    fn arrive(&mut self, slot: u32, generation: u32) {
+        let closes_after = self.endpoint.closes_after;
+        if closes_after > 0 && self.answered[slot as usize] >= closes_after {
+            return; // The endpoint closed it; nobody reads.
+        }
+        let index = self.arrivals;
+        self.arrivals += 1;
+        if index >= self.endpoint.answers {
+            return;
+        }
+        let last = self.endpoint.service_ns.len() - 1;
+        let service_ns = self.endpoint.service_ns[last.min(index as usize)];
+        let free_ns = if self.busy_until_ns.len() < self.endpoint.servers {
+            0
+        } else {
+            self.busy_until_ns.pop().expect("at least one server").0
+        };
+        let done_ns = free_ns.max(self.now_ns) + service_ns;
+        self.busy_until_ns.push(Reverse(done_ns));
+        self.plan(done_ns, Happening::Answer { slot, generation });
+    }
+
+    pub(crate) fn turn(&mut self, until_ns: u64) -> u64 {
+        self.events.clear();
+        self.flush();
+        let next_ns = self.agenda.peek().map_or(u64::MAX, |Reverse((at_ns, ..))| *at_ns);
+        let next_ns = next_ns.min(until_ns);
+        if next_ns == u64::MAX {
+            self.say(Command::Exit);
+            return self.now_ns;
+        }
+        self.now_ns = self.now_ns.max(next_ns);
+        while let Some(Reverse((at_ns, _, happening))) = self.agenda.peek().copied() {
+            if at_ns > self.now_ns {
+                break;
+            }
+            self.agenda.pop();
+            self.happen(happening);
+        }
+        self.now_ns
+    }
+
+    fn say(&mut self, command: Command) {
+        self.commands.send(command).expect("the shard listens");
+        let (kind, stamp_ns) = (EventKind::Woken, self.now_ns);
+        self.events.push(Event { kind, slot: 0, generation: 0, result: 0, buffer: None, stamp_ns });
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        let (kind, slot, generation, result) = match happening {
+            Happening::Connected { slot, generation } => {
+                (EventKind::Connected, slot, generation, -self.endpoint.connect_errno)
+            }
+            Happening::Answer { slot, generation } => {
+                let len = self.endpoint.response.len() as i32;
+                (EventKind::Received, slot, generation, len)
+            }
+            Happening::Closed { slot, generation } => (EventKind::Received, slot, generation, 0),
+            Happening::Command { is_cancel } => {
+                return self.say(if is_cancel { Command::Cancel } else { Command::Stop });
+            }
+        };
+        if self.generations[slot as usize] != Some(generation) {
+            return;
+        }
+        let buffer = (result > 0).then_some(0);
+        let stamp_ns = self.now_ns;
+        self.events.push(Event { kind, slot, generation, result, buffer, stamp_ns });
+        if let Happening::Answer { .. } = happening {
+            self.answered[slot as usize] += 1;
+            if self.answered[slot as usize] == self.endpoint.closes_after {
+                self.plan(self.now_ns, Happening::Closed { slot, generation });
+            }
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Queries and connections of a shard: bound, sent, answered, failed; opened, reused, closed.
+
+use super::Shard;
+use crate::connection::State;
+use crate::failure::{FailureKind, Message};
+use crate::http1::{Eof, ResponseParser, Step};
+use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
+use crate::phase::Pattern;
+use crate::query::Query;
+use crate::reactor::Event;
+use crate::recorder::Recording;
+use crate::sys::errno_text;
+use crate::token::next_generation;
+
+/// How the bytes of one receive ended.
+enum Fed {
+    More,
+    Complete { is_clean: bool },
+    Malformed(&'static str),
+}
+
+impl Shard {
+    /// Opens the connections that the first phase will find.
+    pub(super) fn open_connections(&mut self) {
+        for target in 0..self.plan.table.targets.len() as u32 {
+            for _ in 0..self.plan.connections_per_target {
+                if let Some(slot) = self.pool.take_closed(target) {
+                    self.open(slot);
+                }
+            }
+        }
+        self.start_handshakes();
+    }
+
+    /// Issues queries while the phase goes on, credits are left, and the next one's target has a free slot.
+    pub(super) fn pump(&mut self) {
+        self.start_handshakes();
+        loop {
+            let Some(active) = &mut self.active else { return };
+            let Pattern::ClosedLoop { in_flight, .. } = active.plan.pattern;
+            let has_credit = self.in_flight < u64::from(in_flight);
+            if !has_credit || !active.is_issuing() || self.now_ns >= active.stop_ns {
+                return;
+            }
+            let Some(position) = active.peek() else { return };
+            let (request, entry) = self.plan.table.at(position);
+            let target = entry.target;
+            if !self.pool.has_free(target) {
+                return;
+            }
+            active.claimed.start += 1;
+            active.in_flight += 1;
+            self.in_flight += 1;
+            self.recording.counters.issued += 1;
+            let query = Query { position, phase: active.plan.index, request };
+            self.issue(target, query);
+        }
+    }
+
+    fn issue(&mut self, target: u32, query: Query) {
+        if let Some(slot) = self.pool.take_idle(target) {
+            self.connections[slot as usize].query = Some(query);
+            self.begin_exchange(slot);
+        } else {
+            let slot = self.pool.take_closed(target).expect("the caller has seen a free slot");
+            self.connections[slot as usize].query = Some(query);
+            self.open(slot);
+            self.start_handshakes();
+        }
+    }
+
+    /// Queues the request of the slot's query; the stamp comes with the kernel call that carries it.
+    fn begin_exchange(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let query = connection.query.as_ref().expect("the caller has bound one");
+        let request = &self.plan.table.requests[query.request as usize];
+        connection.state = State::Busy;
+        connection.parser = ResponseParser::new(request.is_head);
+        connection.first_byte_ns = 0;
+        connection.send_errno = 0;
+        if !connection.is_retry {
+            connection.sent_ns = 0;
+        }
+        self.recording.counters.bytes_sent += request.range.len() as u64;
+        self.reactor.send(slot, connection.generation, request.range.clone());
+        self.unsent.push(slot);
+        if self.unsent.len() >= self.reactor.sends_per_flush() {
+            self.stamp_sends();
+            self.reactor.flush();
+        }
+    }
+
+    /// Stamps the queued sends, right before the kernel call that carries them. Returns the time.
+    pub(super) fn stamp_sends(&mut self) -> u64 {
+        let now_ns = self.reactor.now_ns();
+        for index in 0..self.unsent.len() {
+            let slot = self.unsent[index];
+            let connection = &mut self.connections[slot as usize];
+            // A slot may have been closed since; a resend keeps the stamp of the first send.
+            if connection.state != State::Busy || connection.sent_ns != 0 {
+                continue;
+            }
+            connection.sent_ns = now_ns;
+            if self.recording.first_sent_ns == 0 {
+                self.recording.first_sent_ns = now_ns;
+            }
+            connection.request_deadline_ns = match self.plan.timeouts.request_ns {
+                0 => 0,
+                timeout_ns => now_ns + timeout_ns,
+            };
+            self.set_exchange_deadline(slot, now_ns);
+        }
+        self.unsent.clear();
+        now_ns
+    }
+
+    /// The earlier of the request's deadline and the idle one.
+    fn set_exchange_deadline(&mut self, slot: u32, now_ns: u64) {
+        let request_ns = self.connections[slot as usize].request_deadline_ns;
+        let idle_ns = match self.plan.timeouts.idle_ns {
+            0 => u64::MAX,
+            timeout_ns => now_ns + timeout_ns,
+        };
+        let deadline_ns = if request_ns == 0 { idle_ns } else { idle_ns.min(request_ns) };
+        if deadline_ns != u64::MAX {
+            self.wheel.set(slot, deadline_ns);
+        }
+    }
+
+    pub(super) fn received(&mut self, event: &Event) {
+        let slot = event.slot;
+        let connection = &self.connections[slot as usize];
+        if connection.generation != event.generation {
+            self.reactor.recycle(event);
+            return;
+        }
+        match connection.state {
+            State::Busy if event.result > 0 => self.feed(event),
+            State::Busy => self.stream_ended(slot, -event.result, event.stamp_ns),
+            State::Idle => {
+                // An idle connection that speaks or ends is of no more use; nobody asked it anything.
+                self.reactor.recycle(event);
+                self.pool.remove_idle(connection.target, slot);
+                self.close(slot);
+            }
+            _ => self.reactor.recycle(event),
+        }
+    }
+
+    /// Parses the bytes of one receive in place, then gives the buffer back.
+    fn feed(&mut self, event: &Event) {
+        let slot = event.slot;
+        let connection = &mut self.connections[slot as usize];
+        let counters = &mut self.recording.counters;
+        let mut input = self.reactor.bytes(event);
+        let all = input;
+        counters.bytes_received += all.len() as u64;
+        if connection.first_byte_ns == 0 {
+            connection.first_byte_ns = event.stamp_ns;
+        }
+        let fed = loop {
+            match connection.parser.step(&mut input, &mut connection.carry) {
+                Ok(Step::More) => break Fed::More,
+                Ok(Step::End { excess }) => break Fed::Complete { is_clean: excess == 0 },
+                Ok(Step::Interim(_)) => counters.interim_responses += 1,
+                Ok(Step::Head(_)) => {}
+                Ok(Step::Body(body)) => {
+                    let status = connection.parser.head().map_or(0, |head| head.status);
+                    let (low, high) = self.plan.accept_status;
+                    if !(low..=high).contains(&status) && self.refused_body.is_none() {
+                        self.refused_body = Some((slot, Message::from_wire(body)));
+                    }
+                }
+                Err(malformed) => break Fed::Malformed(malformed.reason()),
+            }
+        };
+        match fed {
+            Fed::More => {
+                self.reactor.recycle(event);
+                if self.plan.timeouts.idle_ns > 0 {
+                    self.set_exchange_deadline(slot, event.stamp_ns);
+                }
+            }
+            Fed::Complete { is_clean } => {
+                self.reactor.recycle(event);
+                self.complete(slot, event.stamp_ns, is_clean);
+            }
+            Fed::Malformed(reason) => {
+                let excerpt = Message::from_wire(all);
+                self.reactor.recycle(event);
+                self.fail(slot, FailureKind::Malformed, || {
+                    Message::new(&format!("{reason}: {:?}", excerpt.as_str()))
+                });
+            }
+        }
+    }
+
+    /// A response is whole. `is_clean`: not a byte came behind it.
+    fn complete(&mut self, slot: u32, stamp_ns: u64, is_clean: bool) {
+        let connection = &mut self.connections[slot as usize];
+        let head = *connection.parser.head().expect("a complete response has a head");
+        let query = connection.query.take().expect("a busy connection carries a query");
+        let (sent_ns, first_byte_ns) = (connection.sent_ns, connection.first_byte_ns);
+        connection.is_retry = false;
+        let is_reusable = is_clean && head.keep_alive && self.plan.keepalive;
+        if is_reusable && !self.reactor.is_sending(slot) {
+            connection.state = State::Idle;
+            connection.exchanges += 1;
+            let target = connection.target;
+            self.pool.put_idle(target, slot);
+            self.wheel.set(slot, 0);
+        } else {
+            self.close(slot);
+        }
+        let (low, high) = self.plan.accept_status;
+        let is_accepted = (low..=high).contains(&head.status);
+        let refused_body = match self.refused_body {
+            Some((of, body)) if of == slot => {
+                self.refused_body = None;
+                Some(body)
+            }
+            _ => None,
+        };
+        self.settle(&query, |recording| {
+            recording.statuses.count(head.status);
+            if is_accepted {
+                recording.counters.completed += 1;
+                recording.service.record(stamp_ns.saturating_sub(sent_ns));
+                recording.ttfb.record(first_byte_ns.saturating_sub(sent_ns));
+                recording.last_complete_ns = recording.last_complete_ns.max(stamp_ns);
+            } else {
+                recording.counters.failed += 1;
+                recording.failures.count(FailureKind::Status, || {
+                    let body = refused_body.unwrap_or(Message::EMPTY);
+                    Message::new(&format!("{} {}", head.status, body.as_str()))
+                });
+            }
+        });
+        self.now_ns = self.now_ns.max(stamp_ns);
+        self.pump();
+    }
+
+    /// A query is over: frees its credit, and records it if its phase is still open; otherwise it is carry-in.
+    pub(super) fn settle(&mut self, query: &Query, record: impl FnOnce(&mut Recording)) {
+        self.in_flight -= 1;
+        if query.phase != self.recording.phase {
+            self.recording.counters.carried_in += 1;
+            return;
+        }
+        if let Some(active) = &mut self.active {
+            active.in_flight -= 1;
+        }
+        record(&mut self.recording);
+    }
+
+    /// The peer closed (`errno` 0) or the connection broke, while a response was awaited.
+    fn stream_ended(&mut self, slot: u32, errno: i32, stamp_ns: u64) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.looks_stale() {
+            return self.retry(slot);
+        }
+        let send_errno = connection.send_errno;
+        if errno != 0 {
+            let kind =
+                if errno == libc::ETIMEDOUT { FailureKind::ClosedEarly } else { FailureKind::Reset };
+            return self.fail(slot, kind, || Message::new(&errno_text(errno)));
+        }
+        match connection.parser.end_of_stream() {
+            Ok(()) => self.complete(slot, stamp_ns, false),
+            Err(Eof::BeforeAnyByte) if send_errno != 0 => {
+                self.fail(slot, FailureKind::Send, || Message::new(&errno_text(send_errno)));
+            }
+            Err(Eof::BeforeAnyByte) => self.fail(slot, FailureKind::ClosedEarly, || {
+                Message::new("the endpoint closed the connection before any byte of the response")
+            }),
+            Err(Eof::InHead) => self.fail(slot, FailureKind::TruncatedBody, || {
+                Message::new("the connection ended inside the response head")
+            }),
+            Err(Eof::InBody) => self.fail(slot, FailureKind::TruncatedBody, || {
+                Message::new("the connection ended inside the response body")
+            }),
+        }
+    }
+
+    /// The reused connection had been closed by the endpoint, as it may: opens it again and sends the same query once
+    /// more. Counted, never hidden, and only ever once per query.
+    fn retry(&mut self, slot: u32) {
+        self.recording.counters.connections_reused_stale += 1;
+        self.recording.counters.retries += 1;
+        self.disconnect(slot);
+        self.connections[slot as usize].is_retry = true;
+        self.open(slot);
+        self.start_handshakes();
+    }
+
+    /// The query of a slot ends in a failure, and its connection with it.
+    fn fail(&mut self, slot: u32, kind: FailureKind, message: impl FnOnce() -> Message) {
+        if self.refused_body.is_some_and(|(of, _)| of == slot) {
+            self.refused_body = None;
+        }
+        let query = self.connections[slot as usize].query.take();
+        self.close(slot);
+        if let Some(query) = query {
+            self.settle(&query, |recording| {
+                recording.counters.failed += 1;
+                recording.failures.count(kind, message);
+            });
+        }
+    }
+
+    pub(super) fn send_failed(&mut self, event: &Event) {
+        let connection = &mut self.connections[event.slot as usize];
+        if connection.generation == event.generation && connection.state == State::Busy {
+            // The endpoint may have answered before it closed: what it said, or the end of the stream, follows.
+            connection.send_errno = -event.result;
+        }
+    }
+
+    /// Puts a slot without a socket into the queue for handshakes.
+    fn open(&mut self, slot: u32) {
+        self.connections[slot as usize].state = State::Queued;
+        self.connect_queue.push_back(slot);
+    }
+
+    /// Starts handshakes while not too many run: no SYN storm.
+    fn start_handshakes(&mut self) {
+        while self.handshakes < CONNECTS_IN_FLIGHT {
+            let Some(slot) = self.connect_queue.pop_front() else { return };
+            let now_ns = self.reactor.now_ns();
+            let connection = &mut self.connections[slot as usize];
+            connection.connect_ns = now_ns;
+            connection.state = State::Connecting;
+            match self.reactor.connect(slot, connection.generation, connection.target) {
+                Ok(()) => {
+                    self.handshakes += 1;
+                    if self.plan.timeouts.connect_ns > 0 {
+                        self.wheel.set(slot, now_ns + self.plan.timeouts.connect_ns);
+                    }
+                }
+                Err(errno) => self.connect_failed(slot, errno),
+            }
+        }
+    }
+
+    pub(super) fn connected(&mut self, event: &Event) {
+        let slot = event.slot;
+        let connection = &mut self.connections[slot as usize];
+        if connection.generation != event.generation || connection.state != State::Connecting {
+            return;
+        }
+        self.handshakes -= 1;
+        self.wheel.set(slot, 0);
+        if event.result < 0 {
+            return self.connect_failed(slot, -event.result);
+        }
+        connection.backoff_ns = 0;
+        connection.exchanges = 0;
+        self.recording.counters.connections_opened += 1;
+        self.recording.connect.record(event.stamp_ns.saturating_sub(connection.connect_ns));
+        if connection.query.is_some() {
+            self.begin_exchange(slot);
+        } else {
+            connection.state = State::Idle;
+            let target = connection.target;
+            self.pool.put_idle(target, slot);
+        }
+    }
+
+    /// A handshake failed: so does its query, and the slot pauses before the next attempt. The caller has taken it out
+    /// of `handshakes`.
+    fn connect_failed(&mut self, slot: u32, errno: i32) {
+        let kind = match errno {
+            libc::ECONNREFUSED | libc::ENOENT => FailureKind::ConnectRefused,
+            libc::ETIMEDOUT => FailureKind::ConnectTimeout,
+            libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS => FailureKind::LocalLimit,
+            libc::EADDRNOTAVAIL | libc::EADDRINUSE => FailureKind::LocalLimit,
+            _ => FailureKind::ConnectError,
+        };
+        let message = || match errno {
+            libc::EADDRNOTAVAIL => Message::new(
+                "no local port is left for this endpoint; see net.ipv4.ip_local_port_range, --source-ip",
+            ),
+            libc::EMFILE => Message::new("too many open files; ulimit -n"),
+            _ => Message::new(&errno_text(errno)),
+        };
+        self.disconnect(slot);
+        let connection = &mut self.connections[slot as usize];
+        connection.is_retry = false;
+        connection.state = State::BackingOff;
+        connection.backoff_ns = (connection.backoff_ns * 2).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
+        let deadline_ns = self.now_ns + connection.backoff_ns;
+        let query = connection.query.take();
+        self.wheel.set(slot, deadline_ns);
+        match query {
+            Some(query) => self.settle(&query, |recording| {
+                recording.counters.failed += 1;
+                recording.failures.count(kind, message);
+            }),
+            // Opened ahead, before the first phase: told with `Ready`, in no phase's figures.
+            None if !self.is_ready => self.recording.failures.count(kind, message),
+            None => {}
+        }
+    }
+
+    /// Closes the socket of a slot; the slot stays taken.
+    fn disconnect(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        connection.generation = next_generation(connection.generation);
+        connection.carry.clear();
+        self.reactor.close(slot);
+    }
+
+    /// Closes the socket of a slot and gives the slot back.
+    pub(super) fn close(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.state == State::Connecting {
+            self.handshakes -= 1;
+        }
+        connection.state = State::Closed;
+        connection.is_retry = false;
+        let target = connection.target;
+        self.recording.counters.connections_closed += 1;
+        self.wheel.set(slot, 0);
+        self.disconnect(slot);
+        self.pool.put_closed(target, slot);
+    }
+
+    /// Ends what is over time. `after_stall`: we were away, so the fault may be ours.
+    pub(super) fn expire(&mut self, after_stall: bool) {
+        let mut expired = std::mem::take(&mut self.expired);
+        self.wheel.expire(self.now_ns, &mut expired);
+        for slot in expired.drain(..) {
+            let connection = &mut self.connections[slot as usize];
+            match connection.state {
+                State::BackingOff => {
+                    connection.state = State::Closed;
+                    let target = connection.target;
+                    self.pool.put_closed(target, slot);
+                }
+                State::Connecting => {
+                    self.handshakes -= 1;
+                    self.connect_failed(slot, libc::ETIMEDOUT);
+                }
+                State::Busy => {
+                    self.recording.counters.timeouts_after_client_stall += u64::from(after_stall);
+                    let request_ns = connection.request_deadline_ns;
+                    if request_ns != 0 && self.now_ns >= request_ns {
+                        self.fail(slot, FailureKind::RequestTimeout, || {
+                            Message::new("no complete response within --timeout")
+                        });
+                    } else {
+                        self.fail(slot, FailureKind::IdleTimeout, || {
+                            Message::new("no byte within --idle-timeout")
+                        });
+                    }
+                }
+                State::Closed | State::Queued | State::Idle => {}
+            }
+        }
+        self.expired = expired;
+    }
+}

@@ -1,0 +1,271 @@
+//! Whole phases in virtual time: exact, in no time, with a known answer for every request.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, bounded, unbounded};
+
+use super::{Link, Shard, ShardPlan};
+use crate::clock::Calibration;
+use crate::failure::{FailureKind, Failures};
+use crate::phase::{Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Timeouts};
+use crate::query::{Address, Request, RequestTable, Target};
+use crate::reactor::{EngineChoice, Reactor};
+use crate::recorder::{Counters, Recording};
+use crate::sim::{Sim, SimEndpoint};
+
+const MS: u64 = 1_000_000;
+/// Where the virtual clock begins.
+const BEGIN_NS: u64 = MS;
+
+fn table() -> RequestTable {
+    let address = Address::Inet(([127, 0, 0, 1], 1).into());
+    RequestTable {
+        arena: Arc::from(*b"GET / HTTP/1.1\r\n\r\n"),
+        requests: Arc::from([Request { range: 0..18, target: 0, is_head: false }]),
+        targets: Arc::from([Target { address, source: None }]),
+    }
+}
+
+fn shard_plan(in_flight: u32) -> ShardPlan {
+    ShardPlan {
+        index: 0,
+        core: None,
+        spin: false,
+        engine: EngineChoice::Auto,
+        table: table(),
+        slots_per_target: in_flight,
+        connections_per_target: in_flight,
+        timeouts: Timeouts::default(),
+        keepalive: true,
+        accept_status: (200, 299),
+        clock: Calibration::IDENTITY,
+    }
+}
+
+fn phase(index: u32, in_flight: u32, requests: Option<u64>) -> PhasePlan {
+    PhasePlan {
+        index,
+        kind: PhaseKind::Performance,
+        pattern: Pattern::ClosedLoop {
+            in_flight,
+            positions: Arc::new(Positions::new(requests, 1)),
+        },
+        start_ns: 0,
+        duration_ns: None,
+        drain_timeout_ns: u64::MAX,
+        clock: Calibration::IDENTITY,
+    }
+}
+
+/// One phase as control would add it up.
+#[derive(Default)]
+struct Totals {
+    counters: Counters,
+    failures: Failures,
+    latencies_ns: Vec<u64>,
+    start_ns: u64,
+    end_ns: u64,
+    in_flight_at_end: u64,
+}
+
+impl Totals {
+    fn add(&mut self, recording: &Recording) {
+        self.counters.add(&recording.counters);
+        self.failures.add(&recording.failures);
+        for value in recording.service.histogram.iter_recorded() {
+            for _ in 0..value.count_at_value() {
+                self.latencies_ns.push(value.value_iterated_to());
+            }
+        }
+        assert_eq!(recording.service.count(), recording.counters.completed);
+    }
+
+    fn assert_conserved(&self) {
+        let Counters { issued, completed, failed, cancelled, .. } = self.counters;
+        assert_eq!(issued, completed + failed + cancelled + self.in_flight_at_end);
+        assert_eq!(failed, self.failures.total());
+    }
+
+    /// Latencies, sorted, compared within the bucket error of 0.1 %.
+    fn assert_latencies_ms(&self, expected: &[f64]) {
+        let ms: Vec<f64> = self.latencies_ns.iter().map(|&ns| ns as f64 / 1e6).collect();
+        assert_eq!(ms.len(), expected.len(), "{ms:?}");
+        for (is, should) in ms.iter().zip(expected) {
+            assert!((is - should).abs() <= should * 0.001, "{ms:?}, expected {expected:?}");
+        }
+    }
+}
+
+/// Runs the phases to their end; `command`: a stop (false) or cancel (true) at a virtual instant.
+fn run(
+    plan: ShardPlan,
+    endpoint: SimEndpoint,
+    phases: Vec<PhasePlan>,
+    command: Option<(u64, bool)>,
+) -> (Ready, Vec<Totals>) {
+    let (command_sender, commands) = unbounded();
+    let (message_sender, messages) = unbounded();
+    let (recycle, recycled) = bounded(1024);
+    for _ in 0..1024 {
+        recycle.send((Box::default(), Calibration::IDENTITY)).expect("room");
+    }
+    let mut sim = Sim::new(plan.slots_per_target, endpoint, command_sender.clone());
+    if let Some((at_ns, is_cancel)) = command {
+        sim.command_at(at_ns, is_cancel);
+    }
+    let mut totals: Vec<Totals> = phases.iter().map(|_| Totals::default()).collect();
+    for phase in phases {
+        command_sender.send(Command::Phase(Box::new(phase))).expect("heard");
+    }
+    let link = Link { commands, messages: message_sender, recycled };
+    Shard::new(plan, link, Reactor::Sim(Box::new(sim))).run();
+    let ready = collect(&messages, &mut totals);
+    totals.iter().for_each(Totals::assert_conserved);
+    (*ready, totals)
+}
+
+fn collect(messages: &Receiver<Message>, totals: &mut [Totals]) -> Box<Ready> {
+    let mut ready = None;
+    let mut left = totals.len();
+    while left > 0 || ready.is_none() {
+        match messages.recv().expect("the shard lives") {
+            Message::Ready(message) => ready = Some(message),
+            Message::Interval { recording, .. } => {
+                totals[recording.phase as usize].add(&recording);
+            }
+            Message::PhaseEnded { phase, start_ns, end_ns, in_flight_at_end, .. } => {
+                let totals = &mut totals[phase as usize];
+                totals.start_ns = start_ns;
+                totals.end_ns = end_ns;
+                totals.in_flight_at_end = in_flight_at_end;
+                left -= 1;
+            }
+            Message::Refused { reason, .. } => panic!("{reason}"),
+            Message::Exited { .. } => break,
+        }
+    }
+    ready.expect("told before any phase")
+}
+
+#[test]
+fn closed_loop_follows_the_lindley_recursion() {
+    // Two in flight, one server, S = 3, 1, 2, 4 ms. Arrivals 0, 0, 3, 4; departures 3, 4, 6, 10.
+    let endpoint = SimEndpoint {
+        service_ns: vec![3 * MS, MS, 2 * MS, 4 * MS],
+        servers: 1,
+        ..SimEndpoint::default()
+    };
+    let (_, totals) = run(shard_plan(2), endpoint, vec![phase(0, 2, Some(4))], None);
+    totals[0].assert_latencies_ms(&[3.0, 3.0, 4.0, 6.0]);
+    assert_eq!(totals[0].end_ns - totals[0].start_ns, 10 * MS);
+}
+
+#[test]
+fn handshakes_are_in_no_latency() {
+    let endpoint = SimEndpoint { connect_ns: 40 * MS, ..SimEndpoint::default() };
+    let plan = ShardPlan { keepalive: false, ..shard_plan(1) };
+    let (ready, totals) = run(plan, endpoint, vec![phase(0, 1, Some(3))], None);
+    assert_eq!(ready.connections_open, 1);
+    totals[0].assert_latencies_ms(&[1.0, 1.0, 1.0]);
+    // The first connection was open before; the other two handshakes lie between the requests.
+    assert_eq!(totals[0].end_ns - totals[0].start_ns, (3 + 2 * 40) * MS);
+    assert_eq!(totals[0].counters.connections_opened, 3);
+}
+
+#[test]
+fn duration_ends_the_issue_and_the_drain_awaits_the_rest() {
+    let endpoint = SimEndpoint { service_ns: vec![30 * MS], ..SimEndpoint::default() };
+    let plan = PhasePlan { duration_ns: Some(100 * MS), ..phase(0, 4, None) };
+    let (_, totals) = run(shard_plan(4), endpoint, vec![plan], None);
+    // Rounds begin at 0, 30, 60 and 90 ms; the last one is answered after the end of the issue.
+    assert_eq!(totals[0].counters.completed, 16);
+    assert_eq!(totals[0].end_ns - totals[0].start_ns, 120 * MS);
+}
+
+#[test]
+fn drain_timeout_leaves_the_rest_in_flight_at_end() {
+    let endpoint = SimEndpoint { answers: 5, ..SimEndpoint::default() };
+    let plan = PhasePlan { drain_timeout_ns: 50 * MS, ..phase(0, 4, Some(8)) };
+    let (_, totals) = run(shard_plan(4), endpoint, vec![plan], None);
+    assert_eq!(totals[0].counters.completed, 5);
+    assert_eq!(totals[0].in_flight_at_end, 3);
+}
+
+#[test]
+fn undrained_phase_joins_the_next_without_a_gap_and_counts_against_its_cap() {
+    let endpoint = SimEndpoint { service_ns: vec![30 * MS], ..SimEndpoint::default() };
+    let warmup = PhasePlan {
+        start_ns: BEGIN_NS,
+        duration_ns: Some(100 * MS),
+        drain_timeout_ns: 0,
+        ..phase(0, 4, None)
+    };
+    let main = PhasePlan { start_ns: BEGIN_NS + 100 * MS, ..phase(1, 4, Some(8)) };
+    let (_, totals) = run(shard_plan(4), endpoint, vec![warmup, main], None);
+    assert_eq!((totals[0].counters.completed, totals[0].in_flight_at_end), (12, 4));
+    assert_eq!(totals[0].end_ns, totals[1].start_ns);
+    // The four left over are answered at 120 ms; only then is there a credit for the first of the eight.
+    assert_eq!(totals[1].counters.carried_in, 4);
+    totals[1].assert_latencies_ms(&[30.0; 8]);
+    assert_eq!(totals[1].end_ns - totals[1].start_ns, (20 + 60) * MS);
+}
+
+#[test]
+fn request_timeout_fails_the_query_and_opens_a_new_connection() {
+    let endpoint = SimEndpoint { answers: 2, ..SimEndpoint::default() };
+    let timeouts = Timeouts { request_ns: 20 * MS, ..Timeouts::default() };
+    let plan = ShardPlan { timeouts, ..shard_plan(1) };
+    let (_, totals) = run(plan, endpoint, vec![phase(0, 1, Some(4))], None);
+    assert_eq!((totals[0].counters.completed, totals[0].counters.failed), (2, 2));
+    assert_eq!(totals[0].failures.tally(FailureKind::RequestTimeout).count, 2);
+    let length_ns = totals[0].end_ns - totals[0].start_ns;
+    assert!((42 * MS..=45 * MS).contains(&length_ns), "at most a tick late each: {length_ns}");
+}
+
+#[test]
+fn refused_handshakes_back_off_and_are_counted() {
+    let endpoint = SimEndpoint { connect_errno: libc::ECONNREFUSED, ..SimEndpoint::default() };
+    let plan = PhasePlan { duration_ns: Some(1000 * MS), ..phase(0, 1, None) };
+    let (ready, totals) = run(shard_plan(1), endpoint, vec![plan], None);
+    assert_eq!(ready.failures.tally(FailureKind::ConnectRefused).count, 1);
+    assert_eq!(ready.connections_open, 0);
+    // Pauses of 2, 4, ... 256, 256 ms: few attempts, not thousands.
+    let failed = totals[0].counters.failed;
+    assert!((8..=12).contains(&failed), "{failed}");
+    assert_eq!(totals[0].failures.tally(FailureKind::ConnectRefused).count, failed);
+}
+
+#[test]
+fn reused_connection_found_closed_is_retried_once_and_never_a_failure() {
+    let endpoint = SimEndpoint { closes_after: 1, ..SimEndpoint::default() };
+    let (_, totals) = run(shard_plan(1), endpoint, vec![phase(0, 1, Some(5))], None);
+    let counters = totals[0].counters;
+    assert_eq!((counters.completed, counters.failed), (5, 0));
+    assert_eq!((counters.retries, counters.connections_reused_stale), (4, 4));
+    assert_eq!(counters.connections_opened, 5);
+}
+
+#[test]
+fn stop_drains_and_cancel_does_not() {
+    let slow = SimEndpoint { service_ns: vec![30 * MS], ..SimEndpoint::default() };
+    let stop = Some((BEGIN_NS + 45 * MS, false));
+    let (_, totals) = run(shard_plan(2), slow.clone(), vec![phase(0, 2, None)], stop);
+    assert_eq!((totals[0].counters.completed, totals[0].counters.cancelled), (4, 0));
+    assert_eq!(totals[0].end_ns, BEGIN_NS + 60 * MS);
+    let cancel = Some((BEGIN_NS + 45 * MS, true));
+    let phases = vec![phase(0, 2, None), phase(1, 2, None)];
+    let (_, totals) = run(shard_plan(2), slow, phases, cancel);
+    assert_eq!((totals[0].counters.completed, totals[0].counters.cancelled), (2, 2));
+    assert_eq!(totals[0].end_ns, BEGIN_NS + 45 * MS);
+    assert_eq!((totals[1].start_ns, totals[1].counters.issued), (0, 0), "never begun");
+}
+
+#[test]
+fn status_that_is_not_accepted_is_a_failure_with_its_body() {
+    let response = b"HTTP/1.1 503 Busy\r\nContent-Length: 10\r\n\r\noverloaded".to_vec();
+    let endpoint = SimEndpoint { response, ..SimEndpoint::default() };
+    let (_, totals) = run(shard_plan(1), endpoint, vec![phase(0, 1, Some(3))], None);
+    let tally = totals[0].failures.tally(FailureKind::Status);
+    assert_eq!((tally.count, tally.first_message.as_str()), (3, "503 overloaded"));
+    assert_eq!(totals[0].counters.connections_opened, 1, "the connection is kept");
+}

@@ -1,0 +1,43 @@
+//! Resource limits of this process.
+
+/// A limit as the kernel holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In force now.
+    pub soft: u64,
+    /// How far an unprivileged process may raise `soft`; `u64::MAX` = unlimited.
+    pub hard: u64,
+}
+
+/// RLIMIT_NOFILE: open descriptors.
+pub fn nofile() -> Limit {
+    read(libc::RLIMIT_NOFILE)
+}
+
+/// RLIMIT_MEMLOCK: bytes of locked memory, to which urings and buffer rings are charged.
+pub fn memlock() -> Limit {
+    read(libc::RLIMIT_MEMLOCK)
+}
+
+/// Raises the soft RLIMIT_NOFILE to at least `needed`. `Ok`: the soft limit now; `Err`: the hard limit, too low.
+pub fn raise_nofile(needed: u64) -> Result<u64, u64> {
+    let limit = nofile();
+    if limit.soft >= needed {
+        return Ok(limit.soft);
+    }
+    if limit.hard < needed {
+        return Err(limit.hard);
+    }
+    let raised = libc::rlimit { rlim_cur: needed, rlim_max: limit.hard };
+    // SAFETY: `raised` is a valid rlimit for the duration of the call.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+    if result == 0 { Ok(needed) } else { Err(limit.soft) }
+}
+
+fn read(resource: libc::__rlimit_resource_t) -> Limit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid, writable rlimit for the duration of the call.
+    let result = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    assert_eq!(result, 0, "both resources exist on every Linux");
+    Limit { soft: limit.rlim_cur, hard: limit.rlim_max }
+}

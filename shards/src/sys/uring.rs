@@ -1,0 +1,672 @@
+//! The io_uring back end: one enter a turn, multishot receives into one small buffer ring, sends without success
+//! completion, and the order of cancel and close. Why each: `docs/DESIGN.md`.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue};
+
+use super::buffers::BufferRing;
+use super::socket::Destination;
+use super::wake::Waker;
+use super::{errno_text, last_errno, socket};
+use crate::clock::Clock;
+use crate::limits::{
+    BUFFER_BYTES, BUFFER_COUNT, BUFFER_COUNT_GROWN, CQ_ENTRIES, ENOBUFS_SHARE_LIMIT,
+    EVENTS_PER_TURN, SEND_PIECE_BYTES, SQ_ENTRIES,
+};
+use crate::reactor::{EngineReport, Event, EventKind, ReactorCounters};
+use crate::token::{Operation, Token};
+
+/// One shard's uring, its sockets and its buffers.
+pub struct Uring {
+    // Fields are dropped in this order: the three halves borrow from `_ring`, so it must stay behind them.
+    submitter: Submitter<'static>,
+    sq: SubmissionQueue<'static>,
+    cq: CompletionQueue<'static>,
+    _ring: RingOwner,
+    /// The first group, and a larger one once the first has proved too small.
+    groups: Vec<BufferRing>,
+    /// The bytes that sends name; kept alive as long as the kernel may read them.
+    arena: Arc<[u8]>,
+    destinations: Vec<Destination>,
+    sockets: Box<[Socket]>,
+    waker: Waker,
+    clock: Clock,
+    events: Vec<Event>,
+    /// Receives to arm again before the next enter: after the buffers have been published, not earlier.
+    rearm: VecDeque<(u32, u32)>,
+    /// Operations that will post one more terminal completion: receives, connects, accepts. Nothing of ours may be
+    /// freed before it is 0.
+    armed: u64,
+    listeners: Vec<OwnedFd>,
+    has_taskrun_flag: bool,
+    was_overflowed: bool,
+    is_grown: bool,
+    counters: ReactorCounters,
+    report: EngineReport,
+}
+
+/// Frees the leaked uring that the halves borrow from.
+struct RingOwner(NonNull<IoUring>);
+
+impl Drop for RingOwner {
+    fn drop(&mut self) {
+        // SAFETY: it came from Box::leak and is freed once; the halves that borrow from it are declared before it in
+        // `Uring`, and so are gone.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// One connection slot, below the seam.
+#[derive(Clone, Copy)]
+struct Socket {
+    /// -1 while closed.
+    fd: RawFd,
+    generation: u32,
+    /// What is left of a request larger than one piece; the first piece is in flight while it is not empty.
+    rest: (usize, usize),
+    /// A piece with a success completion is in flight.
+    is_sending: bool,
+}
+
+/// What a setup of this kernel and process can be; tried from the best down.
+struct Rung {
+    features: &'static [&'static str],
+    build: fn(&mut io_uring::Builder),
+    has_taskrun_flag: bool,
+}
+
+const LADDER: [Rung; 4] = [
+    Rung {
+        features: &["single-issuer", "defer-taskrun", "no-sqarray"],
+        build: |b| {
+            b.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_no_sqarray();
+        },
+        has_taskrun_flag: true,
+    },
+    Rung {
+        features: &["single-issuer", "defer-taskrun"],
+        build: |b| {
+            b.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        },
+        has_taskrun_flag: true,
+    },
+    Rung {
+        features: &["coop-taskrun"],
+        build: |b| {
+            b.setup_coop_taskrun().setup_taskrun_flag();
+        },
+        has_taskrun_flag: true,
+    },
+    Rung { features: &["plain"], build: |_| {}, has_taskrun_flag: false },
+];
+
+impl Uring {
+    /// Builds the uring on the calling thread, which must be the one that uses it. `Err`: why not, with the fix.
+    pub(crate) fn new(
+        slots: u32,
+        arena: Arc<[u8]>,
+        destinations: Vec<Destination>,
+        clock: Clock,
+    ) -> Result<Uring, String> {
+        let (ring, rung) = build_ladder()?;
+        let ring = NonNull::from(Box::leak(Box::new(ring)));
+        // SAFETY: just leaked, so valid for 'static; freed only by `RingOwner`, after the halves are gone.
+        let borrowed: &'static mut IoUring = unsafe { &mut *ring.as_ptr() };
+        let (mut submitter, sq, cq) = borrowed.split();
+        let mut features: Vec<&'static str> = rung.features.to_vec();
+        // The index is kept in this Submitter object, so it must be the one that is used from now on.
+        if submitter.register_ring_fd().is_ok() {
+            features.push("ring-fd");
+        }
+        features.extend(["multishot-recv", "buf-ring"]);
+        let closed = Socket { fd: -1, generation: 0, rest: (0, 0), is_sending: false };
+        let mut uring = Uring {
+            submitter,
+            sq,
+            cq,
+            _ring: RingOwner(ring),
+            groups: Vec::with_capacity(2),
+            arena,
+            destinations,
+            sockets: vec![closed; slots as usize].into_boxed_slice(),
+            waker: Waker::new().map_err(|errno| cannot("create an eventfd", errno))?,
+            clock,
+            events: Vec::with_capacity(EVENTS_PER_TURN),
+            rearm: VecDeque::with_capacity(slots as usize + 1),
+            armed: 0,
+            listeners: Vec::new(),
+            has_taskrun_flag: rung.has_taskrun_flag,
+            was_overflowed: false,
+            is_grown: false,
+            counters: ReactorCounters::default(),
+            report: EngineReport { name: "io_uring", features, reason: String::new() },
+        };
+        uring.add_group(BUFFER_COUNT, 0)?;
+        uring.check_multishot()?;
+        uring.arm_waker();
+        Ok(uring)
+    }
+
+    fn add_group(&mut self, count: u16, first_id: u16) -> Result<(), String> {
+        let mut group = BufferRing::new(count, BUFFER_BYTES, first_id)
+            .map_err(|errno| cannot("map receive buffers", errno))?;
+        let id = self.groups.len() as u16;
+        // SAFETY: the ring's memory is page-aligned, large enough for `count` entries, and lives in `self.groups`
+        // until the uring is gone (`Drop`).
+        let registered = unsafe {
+            self.submitter.register_buf_ring_with_flags(group.address(), group.count(), id, 0)
+        };
+        registered.map_err(|error| {
+            cannot("register receive buffers (Linux 5.19)", error.raw_os_error().unwrap_or(0))
+        })?;
+        group.put_all();
+        self.groups.push(group);
+        Ok(())
+    }
+
+    /// The opcode probe cannot see multishot, which is a flag of RECV: receive one byte on a socket pair.
+    fn check_multishot(&mut self) -> Result<(), String> {
+        let (ours, theirs) = socket::pair().map_err(|errno| cannot("make a socket pair", errno))?;
+        socket::send(theirs.as_raw_fd(), b"?").map_err(|errno| cannot("send to ourselves", errno))?;
+        self.push(&opcode::RecvMulti::new(Fd(ours.as_raw_fd()), 0).build().user_data(0));
+        drop(theirs);
+        self.sq.sync();
+        let timeout = Timespec::new().sec(1);
+        let mut answer = None;
+        for _ in 0..2 {
+            let _ = self.submitter.submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
+            self.sq.sync();
+            self.cq.sync();
+            while let Some(entry) = self.cq.next() {
+                answer.get_or_insert((entry.result(), cqueue::more(entry.flags())));
+                if let Some(id) = cqueue::buffer_select(entry.flags()) {
+                    self.groups[0].put(id);
+                }
+                if !cqueue::more(entry.flags()) {
+                    self.cq.sync();
+                    self.groups[0].publish();
+                    return match answer {
+                        Some((1, true)) => Ok(()),
+                        Some((result, _)) => {
+                            Err(cannot("receive with multishot (Linux 6.0)", -result))
+                        }
+                        None => Err("io_uring: multishot receive gives no answer".to_string()),
+                    };
+                }
+            }
+            self.cq.sync();
+        }
+        Err("io_uring: multishot receive gives no answer".to_string())
+    }
+
+    pub(crate) fn report(&self) -> &EngineReport {
+        &self.report
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    pub(crate) fn clock(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    pub(crate) fn counters(&self) -> ReactorCounters {
+        self.counters
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub(crate) fn bytes(&self, id: u16, len: usize) -> &[u8] {
+        self.group_of(id).bytes(id, len)
+    }
+
+    fn group_of(&self, id: u16) -> &BufferRing {
+        self.groups.iter().find(|group| group.owns(id)).expect("ids of the groups cover all buffers")
+    }
+
+    pub(crate) fn recycle(&mut self, id: u16) {
+        let group = self.groups.iter_mut().find(|group| group.owns(id));
+        group.expect("ids of the groups cover all buffers").put(id);
+    }
+
+    /// Opens a socket in `slot` and queues its connect. `Err`: errno.
+    pub(crate) fn connect(&mut self, slot: u32, generation: u32, target: u32) -> Result<(), i32> {
+        let destination = &self.destinations[target as usize];
+        let fd = destination.socket()?;
+        let address = destination.address();
+        let connect = opcode::Connect::new(Fd(fd.as_raw_fd()), address.as_ptr(), address.len());
+        let token = Token { operation: Operation::Connect, generation, slot };
+        // The kernel copies the address when it takes the entry; `destinations` never changes anyway.
+        self.push(&connect.build().user_data(token.encode()));
+        self.armed += 1;
+        self.occupy(slot, generation, fd);
+        Ok(())
+    }
+
+    /// Takes an accepted socket into `slot` and starts to receive from it.
+    pub(crate) fn adopt(&mut self, slot: u32, generation: u32, fd: RawFd) {
+        self.occupy(slot, generation, socket::adopt_accepted(fd));
+        self.arm_receive(slot);
+    }
+
+    fn occupy(&mut self, slot: u32, generation: u32, fd: OwnedFd) {
+        let socket = &mut self.sockets[slot as usize];
+        assert!(socket.fd < 0, "slot {slot} is occupied");
+        *socket =
+            Socket { fd: fd.into_raw_fd(), generation, rest: (0, 0), is_sending: false };
+    }
+
+    /// Accepts from `listener` until the end.
+    pub(crate) fn listen(&mut self, listener: OwnedFd) {
+        self.arm_accept(listener.as_raw_fd());
+        self.listeners.push(listener);
+    }
+
+    fn arm_accept(&mut self, listener: RawFd) {
+        let accept = opcode::AcceptMulti::new(Fd(listener)).flags(libc::SOCK_CLOEXEC);
+        let token =
+            Token { operation: Operation::Accept, generation: 0, slot: listener as u32 };
+        self.push(&accept.build().user_data(token.encode()));
+        self.armed += 1;
+    }
+
+    fn arm_receive(&mut self, slot: u32) {
+        let Socket { fd, generation, .. } = self.sockets[slot as usize];
+        let group = self.groups.len() as u16 - 1;
+        let token = Token { operation: Operation::Receive, generation, slot };
+        let receive = opcode::RecvMulti::new(Fd(fd), group).build().user_data(token.encode());
+        self.push(&receive);
+        self.armed += 1;
+    }
+
+    fn arm_waker(&mut self) {
+        let token = Token { operation: Operation::Wake, generation: 0, slot: 0 };
+        let poll = opcode::PollAdd::new(Fd(self.waker.fd()), libc::POLLIN as u32).multi(true);
+        self.push(&poll.build().user_data(token.encode()));
+        self.armed += 1;
+    }
+
+    /// Queues the bytes `range` of the arena. They are immutable and live as long as this reactor, so a request of
+    /// one piece needs no success completion: nobody waits for its memory.
+    pub(crate) fn send(&mut self, slot: u32, generation: u32, range: Range<usize>) {
+        let socket = &mut self.sockets[slot as usize];
+        debug_assert_eq!(socket.generation, generation, "a send names the live connection");
+        debug_assert!(!socket.is_sending, "one request at a time");
+        let first_end = range.end.min(range.start + SEND_PIECE_BYTES);
+        socket.rest = (first_end, range.end);
+        socket.is_sending = first_end < range.end;
+        self.push_send(slot, range.start..first_end);
+    }
+
+    fn push_send(&mut self, slot: u32, piece: Range<usize>) {
+        let Socket { fd, generation, is_sending, .. } = self.sockets[slot as usize];
+        let bytes = &self.arena[piece];
+        // MSG_WAITALL is for correctness: without it a short send is a success, and makes no completion at all.
+        let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32)
+            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL);
+        let token = Token { operation: Operation::Send, generation, slot };
+        let mut entry = send.build().user_data(token.encode());
+        if !is_sending {
+            entry = entry.flags(squeue::Flags::SKIP_SUCCESS);
+        }
+        self.push(&entry);
+    }
+
+    /// Whether a part of the last request has yet to be handed to the kernel.
+    pub(crate) fn is_sending(&self, slot: u32) -> bool {
+        self.sockets[slot as usize].is_sending
+    }
+
+    /// Cancels everything on the socket, then closes it. CLOSE alone would leave the receive armed, and a cancel after
+    /// CLOSE finds nothing.
+    pub(crate) fn close(&mut self, slot: u32) {
+        let socket = &mut self.sockets[slot as usize];
+        let fd = std::mem::replace(&mut socket.fd, -1);
+        socket.is_sending = false;
+        if fd < 0 {
+            return;
+        }
+        let generation = socket.generation;
+        let cancel = opcode::AsyncCancel2::new(CancelBuilder::fd(Fd(fd)).all()).build();
+        let token = Token { operation: Operation::Cancel, generation, slot };
+        self.push(&cancel.user_data(token.encode()).flags(squeue::Flags::SKIP_SUCCESS));
+        let token = Token { operation: Operation::Close, generation, slot };
+        let close = opcode::Close::new(Fd(fd)).build().user_data(token.encode());
+        self.push(&close.flags(squeue::Flags::SKIP_SUCCESS));
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: what entries name by pointer (the arena, the addresses, buffers) is owned by `self` and lives
+            // until `Drop` has seen the last completion.
+            if unsafe { self.sq.push(entry) }.is_ok() {
+                return;
+            }
+            self.flush();
+        }
+    }
+
+    /// Submits what is queued, without waiting for anything.
+    pub(crate) fn flush(&mut self) {
+        self.sq.sync();
+        if self.sq.is_empty() {
+            return;
+        }
+        self.counters.enters += 1;
+        // EBUSY and EAGAIN: the completion queue is full or memory is short; the next turn reaps and submits the rest.
+        let _ = self.submitter.submit();
+        self.sq.sync();
+    }
+
+    /// One turn: submit, wait until an event or `until_ns` (0: do not wait), reap. Returns the time after the wait.
+    pub(crate) fn turn(&mut self, until_ns: u64) -> u64 {
+        self.events.clear();
+        for group in &mut self.groups {
+            group.publish();
+        }
+        self.rearm_receives();
+        self.sq.sync();
+        self.cq.sync();
+        // Completions left over from the last turn come first: no reason to enter, none to sleep.
+        if self.cq.is_empty() {
+            self.enter(until_ns);
+            self.sq.sync();
+            self.cq.sync();
+        } else {
+            self.flush();
+        }
+        let stamp_ns = self.clock.now_ns();
+        self.note_overflow();
+        while self.events.len() < EVENTS_PER_TURN {
+            let Some(entry) = self.cq.next() else { break };
+            self.take(&entry, stamp_ns);
+        }
+        // Gives the consumed entries back before the next enter, else the kernel still counts them and the next wait
+        // returns at once.
+        self.cq.sync();
+        stamp_ns
+    }
+
+    fn enter(&mut self, until_ns: u64) {
+        let queued = self.sq.len();
+        let now_ns = if until_ns == 0 { 0 } else { self.clock.now_ns() };
+        if until_ns > now_ns {
+            let left = until_ns - now_ns;
+            let timeout = Timespec::new()
+                .sec(left / 1_000_000_000)
+                .nsec((left % 1_000_000_000) as u32);
+            self.counters.enters += 1;
+            // ETIME and EINTR are normal ends; EBUSY and EAGAIN are cured by reaping.
+            let _ = self.submitter.submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
+        } else if queued > 0 || !self.has_taskrun_flag || self.sq.taskrun() {
+            self.counters.enters += 1;
+            // SAFETY: no argument is passed.
+            let _ = unsafe {
+                self.submitter.enter::<libc::sigset_t>(queued as u32, 0, ENTER_GETEVENTS, None)
+            };
+        }
+    }
+
+    fn rearm_receives(&mut self) {
+        while let Some((slot, generation)) = self.rearm.pop_front() {
+            let socket = self.sockets[slot as usize];
+            if socket.fd >= 0 && socket.generation == generation {
+                self.arm_receive(slot);
+            }
+        }
+    }
+
+    fn note_overflow(&mut self) {
+        let is_overflowed = self.sq.cq_overflow();
+        self.counters.completion_overflows += u64::from(is_overflowed && !self.was_overflowed);
+        self.was_overflowed = is_overflowed;
+    }
+
+    /// Turns one completion into an event, or keeps it below the seam.
+    fn take(&mut self, entry: &cqueue::Entry, stamp_ns: u64) {
+        let (result, flags) = (entry.result(), entry.flags());
+        let Some(Token { operation, generation, slot }) = Token::decode(entry.user_data()) else {
+            debug_assert!(false, "every entry carries a token");
+            return;
+        };
+        let mut event =
+            Event { kind: EventKind::Received, slot, generation, result, buffer: None, stamp_ns };
+        let is_live = |uring: &Uring| {
+            let socket = uring.sockets.get(slot as usize);
+            socket.is_some_and(|socket| socket.fd >= 0 && socket.generation == generation)
+        };
+        match operation {
+            Operation::Receive => self.take_receive(event, flags, is_live(self)),
+            Operation::Send => self.take_send(event, is_live(self)),
+            Operation::Connect => {
+                self.armed -= 1;
+                if is_live(self) {
+                    event.kind = EventKind::Connected;
+                    if result == 0 {
+                        self.arm_receive(slot);
+                    }
+                    self.events.push(event);
+                }
+            }
+            Operation::Accept => {
+                event.kind = EventKind::Accepted;
+                self.events.push(event);
+                if !cqueue::more(flags) {
+                    self.armed -= 1;
+                    if result != -libc::ECANCELED && !self.listeners.is_empty() {
+                        self.arm_accept(slot as RawFd);
+                    }
+                }
+            }
+            Operation::Wake => {
+                self.waker.clear();
+                event.kind = EventKind::Woken;
+                self.events.push(event);
+                if !cqueue::more(flags) {
+                    self.armed -= 1;
+                    if result >= 0 {
+                        self.arm_waker();
+                    }
+                }
+            }
+            // Failures of these two: the socket is gone, which is what was asked for.
+            Operation::Cancel | Operation::Close => {}
+        }
+    }
+
+    fn take_receive(&mut self, mut event: Event, flags: u32, is_live: bool) {
+        let buffer = cqueue::buffer_select(flags);
+        let has_ended = !cqueue::more(flags);
+        self.armed -= u64::from(has_ended);
+        if !is_live {
+            // Late, of a closed connection: its buffer still has to go back.
+            if let Some(id) = buffer {
+                self.recycle(id);
+            }
+            return;
+        }
+        let is_starved = event.result == -libc::ENOBUFS;
+        if event.result > 0 {
+            self.counters.receives += 1;
+            event.buffer = buffer;
+        }
+        if !is_starved {
+            self.events.push(event);
+        }
+        // Every completion without F_MORE ends the receive, whatever its result; the bytes that found no buffer stay
+        // in the socket and come whole after re-arming.
+        if has_ended && (event.result > 0 || is_starved) {
+            self.rearm.push_back((event.slot, event.generation));
+        }
+        if is_starved {
+            self.counters.receive_buffer_waits += 1;
+            self.grow_buffers();
+        }
+    }
+
+    /// Registers the larger group when the small one is starved too often. A refusal leaves things as they are.
+    #[cold]
+    fn grow_buffers(&mut self) {
+        let waits = self.counters.receive_buffer_waits;
+        let limit = ENOBUFS_SHARE_LIMIT * (self.counters.receives + GROW_AFTER_RECEIVES) as f64;
+        if self.is_grown || waits as f64 <= limit {
+            return;
+        }
+        self.is_grown = true;
+        if self.add_group(BUFFER_COUNT_GROWN, BUFFER_COUNT).is_ok() {
+            self.report.features.push("buf-ring-grown");
+        }
+    }
+
+    fn take_send(&mut self, mut event: Event, is_live: bool) {
+        if !is_live {
+            return;
+        }
+        let socket = &mut self.sockets[event.slot as usize];
+        if event.result < 0 {
+            socket.is_sending = false;
+            event.kind = EventKind::SendFailed;
+            self.events.push(event);
+            return;
+        }
+        if !socket.is_sending {
+            // A completion despite SKIP_SUCCESS is a short send: the peer is gone, its end of stream follows.
+            event.kind = EventKind::SendFailed;
+            event.result = -libc::EPIPE;
+            self.events.push(event);
+            return;
+        }
+        let (begin, end) = socket.rest;
+        let piece_end = end.min(begin + SEND_PIECE_BYTES);
+        socket.rest = (piece_end, end);
+        if begin == end {
+            socket.is_sending = false;
+        } else {
+            self.push_send(event.slot, begin..piece_end);
+        }
+    }
+}
+
+impl Drop for Uring {
+    /// Cancels everything and waits for the last completion, then frees what the kernel could have written to.
+    fn drop(&mut self) {
+        for slot in 0..self.sockets.len() as u32 {
+            self.close(slot);
+        }
+        self.listeners.clear();
+        self.rearm.clear();
+        self.flush();
+        let timeout = Timespec::new().nsec(CANCEL_TIMEOUT_NS);
+        let _ = self.submitter.register_sync_cancel(Some(timeout), CancelBuilder::any());
+        let deadline_ns = super::time::monotonic_ns() + u64::from(CANCEL_TIMEOUT_NS);
+        while self.armed > 0 && super::time::monotonic_ns() < deadline_ns {
+            self.turn(0);
+        }
+        if self.armed > 0 {
+            // The kernel may still write: leave the memory to it. Never seen; costs a megabyte at the end of a run.
+            std::mem::forget(std::mem::take(&mut self.groups));
+            std::mem::forget(Arc::clone(&self.arena));
+        }
+    }
+}
+
+/// Whether this host and process can run the io_uring back end, for `doctor`. `Err`: cause and fix.
+pub fn probe() -> Result<EngineReport, String> {
+    let clock = Clock::new(crate::clock::Calibration::IDENTITY);
+    Uring::new(1, Arc::from([]), Vec::new(), clock).map(|uring| uring.report().clone())
+}
+
+fn build_ladder() -> Result<(IoUring, &'static Rung), String> {
+    let mut errno = 0;
+    for rung in &LADDER {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(CQ_ENTRIES).dontfork();
+        (rung.build)(&mut builder);
+        match builder.build(SQ_ENTRIES) {
+            Ok(ring) => return Ok((ring, rung)),
+            Err(error) => errno = error.raw_os_error().unwrap_or(last_errno()),
+        }
+        // Only an unknown flag is worth another rung.
+        if errno != libc::EINVAL {
+            break;
+        }
+    }
+    Err(setup_refusal(errno, |path| std::fs::read_to_string(path).unwrap_or_default()))
+}
+
+/// Cause and fix of a refused io_uring_setup, in one line. `read` gives the text of a file, empty if there is none.
+pub fn setup_refusal(errno: i32, read: impl Fn(&str) -> String) -> String {
+    let disabled = read("/proc/sys/kernel/io_uring_disabled");
+    let has_seccomp = read("/proc/self/status")
+        .lines()
+        .any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"));
+    let (cause, fix) = match errno {
+        libc::EPERM if matches!(disabled.trim(), "1" | "2") => (
+            "kernel.io_uring_disabled forbids it",
+            "sysctl kernel.io_uring_disabled=0, or join the group in kernel.io_uring_group",
+        ),
+        libc::EPERM | libc::ENOSYS if has_seccomp => (
+            "a seccomp profile forbids it, as container defaults do",
+            "allow io_uring_setup, io_uring_enter and io_uring_register in the profile, \
+             e.g. docker run --security-opt seccomp=PROFILE.json",
+        ),
+        libc::EPERM => ("this process may not use it", "run it with CAP_SYS_ADMIN, or see dmesg"),
+        libc::ENOSYS => ("this kernel has none", "Linux 6.1 or later with CONFIG_IO_URING"),
+        libc::ENOMEM => ("RLIMIT_MEMLOCK is too low", "ulimit -l unlimited, or LimitMEMLOCK="),
+        libc::EINVAL => ("this kernel is too old", "Linux 6.1 or later"),
+        libc::EMFILE | libc::ENFILE => ("too many open files", "ulimit -n 65536"),
+        _ => return cannot("set up io_uring", errno),
+    };
+    format!("io_uring refused ({}): {cause}; fix: {fix}", errno_text(errno))
+}
+
+fn cannot(what: &str, errno: i32) -> String {
+    format!("io_uring: cannot {what}: {}", errno_text(errno))
+}
+
+const ENTER_GETEVENTS: u32 = 1;
+/// Receives before which a few starved ones say nothing: all connections may answer at once at the start.
+const GROW_AFTER_RECEIVES: u64 = 1000;
+const CANCEL_TIMEOUT_NS: u32 = 200_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_cause_and_fix() {
+        let none = |_: &str| String::new();
+        let sysctl = |path: &str| {
+            if path.ends_with("io_uring_disabled") { "2\n" } else { "" }.to_string()
+        };
+        let seccomp = |path: &str| {
+            if path.ends_with("status") { "Name:\tx\nSeccomp:\t2\n" } else { "0\n" }.to_string()
+        };
+        for (errno, text) in [
+            (libc::EPERM, "may not use it"),
+            (libc::ENOSYS, "this kernel has none"),
+            (libc::ENOMEM, "ulimit -l"),
+            (libc::EINVAL, "too old"),
+            (libc::EIO, "cannot set up io_uring"),
+        ] {
+            let refusal = setup_refusal(errno, none);
+            assert!(refusal.contains(text), "{refusal}");
+        }
+        assert!(setup_refusal(libc::EPERM, sysctl).contains("sysctl kernel.io_uring_disabled=0"));
+        assert!(setup_refusal(libc::EPERM, seccomp).contains("seccomp"));
+        assert!(setup_refusal(libc::ENOSYS, seccomp).contains("seccomp"));
+    }
+}
