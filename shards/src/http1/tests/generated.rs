@@ -1,5 +1,5 @@
-//! Generated responses and hostile bytes: any cuts give the same result, and the independent decoder
-//! agrees.
+//! Generated responses and hostile bytes: any cuts give the same result, and the independent
+//! decoder agrees.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,8 +1,7 @@
 //! Limits at their exact edge, linear work, and where memory is held.
 
 use super::super::head::work;
-use super::{Carry, Eof, Malformed, ResponseParser, Step, decode};
-use crate::http1::tests::End;
+use super::{Carry, End, Eof, Malformed, ResponseParser, Step, decode};
 use crate::limits::{HEAD_BYTES_LIMIT, HEAD_FIELDS_LIMIT};
 
 const START: &str = "HTTP/1.1 200 OK\r\n";
@@ -27,16 +26,18 @@ fn each_limit_holds_at_its_exact_edge() {
     };
     // "0;", the extension, CRLF; and "T:", the value, CRLF with the empty line.
     let extension = |n: usize| chunked(&format!("0;{}\r\n\r\n", "e".repeat(n - 4)));
+    let second_line = |n: usize| chunked(&format!("1\r\nx\r\n0;{}\r\n\r\n", "e".repeat(n - 4)));
     let trailers = |n: usize| chunked(&format!("0\r\nT:{}\r\n\r\n", "t".repeat(n - 6)));
     let empty_lines = |n: usize| [vec![b'\n'; n], head_of(100)].concat();
     let unended = |n: usize| format!("{START}X: {}", "x".repeat(n - 20)).into_bytes();
 
     type Wire<'a> = &'a dyn Fn(usize) -> Vec<u8>;
     let complete = End::Complete { excess: 0 };
-    let cases: [(&str, Wire<'_>, usize, End, Malformed); 6] = [
+    let cases: [(&str, Wire<'_>, usize, End, Malformed); 7] = [
         ("head", &head_of, HEAD_BYTES_LIMIT, complete, Malformed::HeadTooLarge),
         ("fields", &fields, HEAD_FIELDS_LIMIT, complete, Malformed::TooManyFields),
         ("extension", &extension, HEAD_BYTES_LIMIT, complete, Malformed::ChunkLineTooLong),
+        ("second line", &second_line, HEAD_BYTES_LIMIT, complete, Malformed::ChunkLineTooLong),
         ("trailers", &trailers, HEAD_BYTES_LIMIT, complete, Malformed::TrailersTooLarge),
         ("empty lines", &empty_lines, HEAD_BYTES_LIMIT, complete, Malformed::HeadTooLarge),
         (
