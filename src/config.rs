@@ -1,8 +1,10 @@
-//! The typed configuration: every flag parsed once, here, into a value that cannot be wrong by itself.
+//! The typed configuration: every flag parsed once, here, into a value that cannot be wrong by
+//! itself.
 //!
-//! Made from [`crate::cli`] by [`Config::from_cli`], turned into decisions by [`crate::plan`]. Nothing is read from the
-//! host: names, files, cores and limits are the plan's. A wrong value is a usage error that names the flag, the value
-//! and what is allowed. [`to_yaml`] writes it in the schema of `config.yaml`.
+//! Made from [`crate::cli`] by [`Config::from_cli`], turned into decisions by [`crate::plan`].
+//! Nothing is read from the host: names, files, cores and limits are the plan's. A wrong value is a
+//! usage error that names the flag, the value and what is allowed. [`to_yaml`] writes it in the
+//! schema of `config.yaml`.
 
 mod document;
 pub mod unit;
@@ -153,44 +155,26 @@ impl Config {
             Some(text) => parse(flag, text, unit::TIME_FORM, unit::time_ns),
             None => Ok(default_ns),
         };
-        let connections = flags.connections.as_deref().map(parse_connections).transpose()?;
+        let connections = optional(&flags.connections, parse_connections)?;
         if command == LoadCommand::Concurrency && connections.is_none() {
             return Err(Error::usage(
                 "concurrency needs -c N, the requests in flight, as in -c 32",
             ));
         }
-        let duration_ns = flags.duration.as_deref().map(parse_duration).transpose()?;
-        let requests = flags.requests.as_deref();
-        let requests = requests
-            .map(|text| parse("-n (--requests)", text, &positive(unit::COUNT_FORM), positive_count))
-            .transpose()?;
+        let requests = optional(&flags.requests, parse_requests)?;
+        let duration_ns = optional(&flags.duration, parse_duration)?;
         let config = Config {
             common: CommonConfig::from_cli(common)?,
             command,
-            urls: flags.urls.iter().map(|text| parse_url(text)).collect::<Result<_, _>>()?,
+            urls: each(&flags.urls, parse_url)?,
             connections,
             requests,
-            duration_ns: duration_ns.or((requests.is_none()).then_some(DURATION_NS)),
-            warmup: flags.warmup.as_deref().map(parse_warmup).transpose()?,
-            accept_status: match &flags.accept_status {
-                Some(text) => parse("--accept-status", text, STATUS_FORM, parse_statuses)?,
-                None => (200, 299),
-            },
-            connect_to: flags
-                .connect_to
-                .iter()
-                .map(|text| parse("--connect-to", text, CONNECT_TO_FORM, parse_connect_to))
-                .collect::<Result<_, _>>()?,
+            duration_ns: duration_ns.or(requests.is_none().then_some(DURATION_NS)),
+            warmup: optional(&flags.warmup, parse_warmup)?,
+            accept_status: optional(&flags.accept_status, parse_statuses)?.unwrap_or((200, 299)),
+            connect_to: each(&flags.connect_to, parse_connect_to)?,
             unix_socket: flags.unix_socket.clone(),
-            source_ip: flags
-                .source_ip
-                .as_deref()
-                .map(|text| {
-                    parse("--source-ip", text, "an IPv4 or IPv6 address of this host", |ip| {
-                        ip.parse().ok()
-                    })
-                })
-                .transpose()?,
+            source_ip: optional(&flags.source_ip, parse_source)?,
             keepalive: !flags.disable_keepalive,
             timeouts: Timeouts {
                 request_ns: time("--timeout", &flags.timeout, 0)?,
@@ -204,17 +188,8 @@ impl Config {
                 &flags.response_idle_timeout,
                 0,
             )?,
-            abort_if: flags
-                .abort_if
-                .iter()
-                .map(|text| parse_abort_if(text))
-                .collect::<Result<_, _>>()?,
-            interval_ns: match &flags.interval {
-                Some(text) => parse("--interval", text, INTERVAL_FORM, |text| {
-                    unit::time_ns(text).filter(|ns| *ns >= INTERVAL_NS_MIN)
-                })?,
-                None => unit::NS_PER_S,
-            },
+            abort_if: each(&flags.abort_if, parse_abort_if)?,
+            interval_ns: optional(&flags.interval, parse_interval)?.unwrap_or(unit::NS_PER_S),
             request: RequestShape::from_cli(flags)?,
         };
         config.check_together()?;
@@ -276,7 +251,8 @@ impl CommonConfig {
             }
             (Some(_), Some(_)) => {
                 return Err(Error::usage(
-                    "--cores and -t exclude each other: --cores names the cores, -t N takes the first N",
+                    "--cores and -t exclude each other: --cores names the cores, -t N takes the \
+                    first N",
                 ));
             }
         };
@@ -375,8 +351,17 @@ fn parse<T>(
     by(text).ok_or_else(|| Error::value(flag, text, allowed))
 }
 
-fn positive(form: &str) -> String {
-    format!("{form}, at least 1")
+/// A flag that may be missing.
+fn optional<T>(
+    text: &Option<String>,
+    by: impl Fn(&str) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    text.as_deref().map(by).transpose()
+}
+
+/// A flag or argument that may be repeated.
+fn each<T>(texts: &[String], by: impl Fn(&str) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    texts.iter().map(|text| by(text)).collect()
 }
 
 fn positive_count(text: &str) -> Option<u64> {
@@ -386,7 +371,8 @@ fn positive_count(text: &str) -> Option<u64> {
 fn parse_connections(text: &str) -> Result<u32, Error> {
     if text.contains([',']) || text.contains("..") {
         return Err(Error::usage(format!(
-            "-c (--connections) got `{}`: sweeps over a list or range are not in this version; {WORKS_NOW}",
+            "-c (--connections) got `{}`: sweeps over a list or range are not in this version; \
+            {WORKS_NOW}",
             shown(text)
         )));
     }
@@ -394,6 +380,21 @@ fn parse_connections(text: &str) -> Result<u32, Error> {
     parse("-c (--connections)", text, &form, |text| {
         let count = positive_count(text).and_then(|count| u32::try_from(count).ok());
         count.filter(|count| *count <= CONNECTIONS_MAX)
+    })
+}
+
+fn parse_requests(text: &str) -> Result<u64, Error> {
+    parse("-n (--requests)", text, &format!("{}, at least 1", unit::COUNT_FORM), positive_count)
+}
+
+fn parse_source(text: &str) -> Result<IpAddr, Error> {
+    let form = "an IPv4 or IPv6 address of this host";
+    parse("--source-ip", text, form, |text| text.parse().ok())
+}
+
+fn parse_interval(text: &str) -> Result<u64, Error> {
+    parse("--interval", text, INTERVAL_FORM, |text| {
+        unit::time_ns(text).filter(|ns| *ns >= INTERVAL_NS_MIN)
     })
 }
 
@@ -439,36 +440,41 @@ fn parse_abort_if(text: &str) -> Result<Expression, Error> {
     let expression = Expression::parse(text).map_err(|why| error(&why))?;
     if expression.is_goal {
         return Err(error(
-            "states with `:` what should hold; write what must not, as in 'p99>50ms' or 'failed>1%'",
+            "states with `:` what should hold; write what must not, as in 'p99>50ms' or \
+            'failed>1%'",
         ));
     }
     Ok(expression)
 }
 
-fn parse_statuses(text: &str) -> Option<(u16, u16)> {
+fn parse_statuses(text: &str) -> Result<(u16, u16), Error> {
     let status = |text: &str| {
         let plain = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
-        if plain { text.parse().ok().filter(|status| *status >= 100) } else { None }
+        if plain { text.parse::<u16>().ok().filter(|status| *status >= 100) } else { None }
     };
-    let (low, high) = text.split_once('-').unwrap_or((text, text));
-    let (low, high): (u16, u16) = (status(low)?, status(high)?);
-    (low <= high).then_some((low, high))
+    parse("--accept-status", text, STATUS_FORM, |text| {
+        let (low, high) = text.split_once('-').unwrap_or((text, text));
+        let (low, high) = (status(low)?, status(high)?);
+        (low <= high).then_some((low, high))
+    })
 }
 
-fn parse_connect_to(text: &str) -> Option<ConnectTo> {
-    let (host, rest) = split_host(text)?;
-    let (port, rest) = rest.split_once(':')?;
-    let (address, address_port) = split_host(rest)?;
+fn parse_connect_to(text: &str) -> Result<ConnectTo, Error> {
     let port_of = |text: &str| match text {
         "" => Some(None),
         text => parse_port(text).ok().map(Some),
     };
     let host_of = |text: &str| (!text.is_empty()).then(|| text.to_string());
-    Some(ConnectTo {
-        host: host_of(host),
-        port: port_of(port)?,
-        address: host_of(address),
-        address_port: port_of(address_port)?,
+    parse("--connect-to", text, CONNECT_TO_FORM, |text| {
+        let (host, rest) = split_host(text)?;
+        let (port, rest) = rest.split_once(':')?;
+        let (address, address_port) = split_host(rest)?;
+        Some(ConnectTo {
+            host: host_of(host),
+            port: port_of(port)?,
+            address: host_of(address),
+            address_port: port_of(address_port)?,
+        })
     })
 }
 
@@ -482,7 +488,8 @@ fn split_host(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Most connections of one run; a shard's slots are u32 and each needs a descriptor, so this is far above any host.
+/// Most connections of one run; a shard's slots are u32 and each needs a descriptor, so this is far
+/// above any host.
 pub const CONNECTIONS_MAX: u32 = 1_000_000;
 const DURATION_NS: u64 = 10 * unit::NS_PER_S;
 const CONNECT_TIMEOUT_NS: u64 = 5 * unit::NS_PER_S;
@@ -647,7 +654,7 @@ mod tests {
             (":::", None, None, None, None),
         ] {
             let expected = ConnectTo { host, port, address, address_port };
-            assert_eq!(parse_connect_to(line), Some(expected), "{line}");
+            assert_eq!(parse_connect_to(line), Ok(expected), "{line}");
         }
     }
 }

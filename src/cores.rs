@@ -1,7 +1,8 @@
-//! Which cores the shards get: the affinity mask, the CPU quota of the cgroup, where the endpoint is, and what the user
-//! asked for, put together by pure functions.
+//! Which cores the shards get: the affinity mask, the CPU quota of the cgroup, where the endpoint
+//! is, and what the user asked for, put together by pure functions.
 //!
-//! Called by [`crate::plan`] and [`crate::doctor`]. Core lists are ascending kernel CPU ids, each once.
+//! Called by [`crate::plan`] and [`crate::doctor`]. Core lists are ascending kernel CPU ids, each
+//! once.
 
 mod quota;
 
@@ -102,14 +103,16 @@ pub fn choose(host: &Host, need: &Need) -> Result<Choice, Error> {
     if is_sharing {
         let remedy = if shards > 1 { "; leave it one: --cores LIST or -t N" } else { "" };
         notices.push(format!(
-            "the endpoint is on this host and has no core of its own, as the shards take all {shards} allowed: \
+            "the endpoint is on this host and has no core of its own, as the shards take all \
+            {shards} allowed: \
              latency includes waiting for the CPU{remedy}"
         ));
     }
     let over_quota = host.quota.filter(|quota| *quota < shards as f64);
     if let Some(quota) = over_quota {
         notices.push(format!(
-            "the CPU quota of {quota} cores is below the {shards} shards: the kernel will throttle them"
+            "the CPU quota of {quota} cores is below the {shards} shards: the kernel will \
+            throttle them"
         ));
     }
     if need.spin && (is_sharing || over_quota.is_some()) {
@@ -124,7 +127,8 @@ pub fn choose(host: &Host, need: &Need) -> Result<Choice, Error> {
     Ok(Choice { cores, reason, spin, notices })
 }
 
-/// Mask and quota; half of it when the endpoint is on this host; not more than 8 connections are worth.
+/// Mask and quota; half of it when the endpoint is on this host; not more than 8 connections are
+/// worth.
 fn by_default(host: &Host, need: &Need) -> (Vec<usize>, String) {
     let allowed = host.allowed.len();
     let budget = host.budget();
@@ -161,7 +165,8 @@ fn listed(host: &Host, list: &[usize]) -> Result<Vec<usize>, Error> {
         return Ok(list.to_vec());
     }
     Err(Error::setup(format!(
-        "--cores got `{}`, but this process may not use {}; allowed here: {} (affinity mask; see taskset -p $$)",
+        "--cores got `{}`, but this process may not use {}; allowed here: {} (affinity mask; see \
+        taskset -p $$)",
         list_text(list),
         list_text(&outside),
         list_text(&host.allowed)
@@ -188,8 +193,8 @@ pub struct EndpointCores {
     pub is_shared: bool,
 }
 
-/// The allowed cores that the shards do not use, the last ones first, as far as the quota goes; if none is left, the
-/// last core, shared.
+/// The allowed cores that the shards do not use, the last ones first, as far as the quota goes; if
+/// none is left, the last core, shared.
 pub fn endpoint_cores(host: &Host, shard_cores: &[usize]) -> EndpointCores {
     let mut cores: Vec<usize> =
         host.allowed.iter().copied().filter(|core| !shard_cores.contains(core)).collect();
@@ -245,7 +250,8 @@ pub fn allowed_cores() -> Vec<usize> {
     allowed_in(&text("/proc/self/status"), &text("/sys/devices/system/cpu/online"))
 }
 
-/// The mask of a status file may name cores that do not exist; the second list tells which are online.
+/// The mask of a status file may name cores that do not exist; the second list tells which are
+/// online.
 fn allowed_in(status: &str, online: &str) -> Vec<usize> {
     let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let mask = mask.and_then(|list| parse_list(list.trim()).ok()).unwrap_or_default();
@@ -255,7 +261,8 @@ fn allowed_in(status: &str, online: &str) -> Vec<usize> {
     }
 }
 
-/// Whether an address belongs to this host: loopback, or one of an interface, which is one that can be bound.
+/// Whether an address belongs to this host: loopback, or one of an interface, which is one that can
+/// be bound.
 pub fn is_local(address: IpAddr) -> bool {
     // With ip_nonlocal_bind any address can be bound, and binding tells nothing.
     let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };

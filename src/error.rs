@@ -1,8 +1,10 @@
-//! The one error type of the program: usage and set-up. What an endpoint does wrong is counted, not an error.
+//! The one error type of the program: usage and set-up. What an endpoint does wrong is counted, not
+//! an error.
 
 use std::fmt;
 
-/// Why the program cannot go on. Messages are lowercase fragments that name the thing, the value and the remedy.
+/// Why the program cannot go on. Messages are lowercase fragments that name the thing, the value
+/// and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// Wrong flags or configuration: exit code 2.

@@ -1,8 +1,9 @@
-//! Conditions on the figures of a run: `METRIC[.STAT] OP VALUE`, as in `latency.p99>50ms` or `failed>0.1%`.
+//! Conditions on the figures of a run: `METRIC[.STAT] OP VALUE`, as in `latency.p99>50ms` or
+//! `failed>0.1%`.
 //!
-//! Pure: text to [`Expression`], and [`Expression::holds`] on figures that the caller looks up. `--abort-if` uses it
-//! today. The form `p99:50ms` states a goal instead (at most for times and shares, at least for rates); it parses here
-//! and is refused where a goal makes no sense.
+//! Pure: text to [`Expression`], and [`Expression::holds`] on figures that the caller looks up.
+//! `--abort-if` uses it today. The form `p99:50ms` states a goal instead (at most for times and
+//! shares, at least for rates); it parses here and is refused where a goal makes no sense.
 
 use std::fmt;
 
@@ -73,7 +74,8 @@ impl Expression {
     pub fn parse(text: &str) -> Result<Expression, String> {
         let Some(at) = text.find(['<', '>', ':', '=']) else {
             return Err(if parse_metric(text.trim()).is_ok() {
-                "has no operator; did the shell take it as a redirection? Put the expression in quotes, as in \
+                "has no operator; did the shell take it as a redirection? Put the expression in \
+                quotes, as in \
                  'p99>50ms'"
                     .to_string()
             } else {
@@ -102,7 +104,8 @@ impl Expression {
         Ok(Expression { metric, operator, value, is_goal: symbol == ":", text: text.to_string() })
     }
 
-    /// Whether the condition is true now; `None` while the figure is not known (nothing completed yet, say).
+    /// Whether the condition is true now; `None` while the figure is not known (nothing completed
+    /// yet, say).
     pub fn holds(&self, lookup: impl Fn(&Metric) -> Option<f64>) -> Option<bool> {
         let figure = lookup(&self.metric)?;
         Some(match self.operator {
@@ -207,7 +210,8 @@ fn number(text: &str) -> Option<f64> {
     if plain && closed { text.parse().ok() } else { None }
 }
 
-const FORM: &str = "allowed: latency.p99>50ms (or p99>50ms), ttfb.STAT, connect.STAT, failed>0.1%, failed>100, \
+const FORM: &str = "allowed: latency.p99>50ms (or p99>50ms), ttfb.STAT, connect.STAT, \
+    failed>0.1%, failed>100, \
                     completed>1000, qps<1000; STAT is min, mean, max or pNN";
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! From the typed configuration to a run: every limit decided, every name resolved, nothing left to guess.
+//! From the typed configuration to a run: every limit decided, every name resolved, nothing left to
+//! guess.
 //!
-//! The embedded endpoint is started between the two steps: [`embedded`] says whether there is one and on which cores,
-//! [`Plan::build`] takes the address it listens on.
+//! The embedded endpoint is started between the two steps: [`embedded`] says whether there is one
+//! and on which cores, [`Plan::build`] takes the address it listens on.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,7 +25,8 @@ pub struct Plan {
     pub config: Config,
     /// One shard on each, ascending kernel CPU ids.
     pub cores: Vec<usize>,
-    /// How the cores were chosen, in words: "1 of 2 allowed cores, as the endpoint is on this host".
+    /// How the cores were chosen, in words: "1 of 2 allowed cores, as the endpoint is on this
+    /// host".
     pub cores_reason: String,
     /// Whether shards never sleep.
     pub spin: bool,
@@ -50,7 +52,8 @@ pub struct Plan {
     pub response_idle_timeout_ns: u64,
     /// Any of these true ends the run; the user's.
     pub abort_if: Vec<Expression>,
-    /// Every request failing for so long ends the run, ns; 0 = off, as the user gave rules of his own.
+    /// Every request failing for so long ends the run, ns; 0 = off, as the user gave rules of his
+    /// own.
     pub abort_all_failed_ns: u64,
     /// Where files go; `None`: nowhere.
     pub report_dir: Option<PathBuf>,
@@ -79,7 +82,8 @@ pub struct Phase {
     pub drain_timeout_ns: u64,
 }
 
-/// Whether the run is against the embedded endpoint, and which cores that gets. Reads and resolves nothing.
+/// Whether the run is against the embedded endpoint, and which cores that gets. Reads and resolves
+/// nothing.
 pub fn embedded(config: &Config, host: &Host) -> Result<Option<EndpointCores>, Error> {
     if !config.urls.is_empty() {
         return Ok(None);
@@ -98,7 +102,8 @@ pub fn serve_cores(config: &ServeConfig, host: &Host) -> Result<Vec<usize>, Erro
 }
 
 impl Plan {
-    /// Decides everything. `embedded` is where the embedded endpoint listens; needed when there is no URL.
+    /// Decides everything. `embedded` is where the embedded endpoint listens; needed when there is
+    /// no URL.
     pub fn build(
         mut config: Config,
         host: &Host,
@@ -202,12 +207,14 @@ fn check_source(config: &Config) -> Result<(), Error> {
     match std::net::UdpSocket::bind((source, 0)) {
         Ok(_) => Ok(()),
         Err(error) => Err(Error::setup(format!(
-            "cannot bind --source-ip {source}: {error}; allowed: an address of this host (ip -brief address)"
+            "cannot bind --source-ip {source}: {error}; allowed: an address of this host (ip \
+            -brief address)"
         ))),
     }
 }
 
-/// Descriptors of this process: a socket for each connection, and its other end if the endpoint is ours too.
+/// Descriptors of this process: a socket for each connection, and its other end if the endpoint is
+/// ours too.
 fn descriptors(connections: u32, shards: u64, is_embedded: bool) -> u64 {
     let ends = if is_embedded { 2 } else { 1 };
     u64::from(connections) * ends + shards * DESCRIPTORS_PER_SHARD + DESCRIPTORS_OTHER
@@ -217,15 +224,15 @@ fn check_descriptors(connections: u32, needed: u64, limit: Result<u64, u64>) -> 
     match limit {
         Ok(soft) if soft >= needed => Ok(()),
         Ok(most) | Err(most) => Err(Error::setup(format!(
-            "{connections} connections need {needed} open files, but the hard limit of this process is {most}; lower \
-             -c, or raise it: ulimit -Hn {needed} as root, or LimitNOFILE= of the service, --ulimit nofile= of the \
-             container; then ulimit -n {needed}"
+            "{connections} connections need {needed} open files, but the hard limit of this process \
+             is {most}; lower -c, or raise it: ulimit -Hn {needed} as root, or LimitNOFILE= of the \
+             service, --ulimit nofile= of the container; then ulimit -n {needed}"
         ))),
     }
 }
 
-/// Raises the soft RLIMIT_NOFILE to at least `needed` where the hard one allows. The soft limit afterwards, or the hard
-/// limit that is too low.
+/// Raises the soft RLIMIT_NOFILE to at least `needed` where the hard one allows. The soft limit
+/// afterwards, or the hard limit that is too low.
 fn nofile(needed: u64) -> Result<u64, u64> {
     let text = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let limits = text.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -250,8 +257,8 @@ fn utc_name(unix_s: u64) -> String {
     )
 }
 
-/// Year, month and day of the Gregorian calendar for days since 1970-01-01. Years begin in March here, so that the leap
-/// day is the last of the year; 400 years are an era of 146 097 days.
+/// Year, month and day of the Gregorian calendar for days since 1970-01-01. Years begin in March
+/// here, so that the leap day is the last of the year; 400 years are an era of 146 097 days.
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468; // from 0000-03-01
     let era = shifted / 146_097;
@@ -269,7 +276,8 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
 const CONNECTIONS_PER_SHARD: u32 = 64;
 /// The default rule: nothing but failures for so long.
 const ABORT_ALL_FAILED_NS: u64 = 2_000_000_000;
-/// A shard's uring, eventfd and epoll instance, and a thread of the endpoint with the like and a listener.
+/// A shard's uring, eventfd and epoll instance, and a thread of the endpoint with the like and a
+/// listener.
 const DESCRIPTORS_PER_SHARD: u64 = 16;
 /// Standard streams, files of the report, what the runtime opens.
 const DESCRIPTORS_OTHER: u64 = 64;

@@ -1,7 +1,9 @@
-//! Request bytes: one head (and body) for each URL, and where each goes, in the table that all shards share.
+//! Request bytes: one head (and body) for each URL, and where each goes, in the table that all
+//! shards share.
 //!
-//! Called by [`crate::plan`]. Names are resolved here, once, before the run: the first address that the system's
-//! resolver gives (of the family of `--source-ip`, if that was given) is used throughout.
+//! Called by [`crate::plan`]. Names are resolved here, once, before the run: the first address that
+//! the system's resolver gives (of the family of `--source-ip`, if that was given) is used
+//! throughout.
 
 pub mod url;
 
@@ -43,7 +45,8 @@ impl Header {
         }
         if let Some(control) = value.chars().find(|c| c.is_ascii_control() && *c != '\t') {
             return Err(Error::usage(format!(
-                "-H got `{name}: ...` with {control:?} in the value; allowed: no line breaks or control characters"
+                "-H got `{name}: ...` with {control:?} in the value; allowed: no line breaks or \
+                control characters"
             )));
         }
         let computed = ["content-length", "transfer-encoding"];
@@ -141,7 +144,8 @@ impl RequestShape {
         self.headers.iter().any(|header| header.name.eq_ignore_ascii_case(name))
     }
 
-    /// The head of a request to `url`, up to and with the empty line. A header of the user's replaces ours.
+    /// The head of a request to `url`, up to and with the empty line. A header of the user's
+    /// replaces ours.
     fn head(&self, url: &Url, body: Option<&[u8]>, keepalive: bool) -> Vec<u8> {
         let method = self.method();
         let mut head = format!("{method} {} HTTP/1.1\r\n", url.path);
@@ -182,7 +186,8 @@ impl RequestShape {
     }
 }
 
-/// Builds the table of a run. `embedded` is the address of the embedded endpoint, used when there is no URL.
+/// Builds the table of a run. `embedded` is the address of the embedded endpoint, used when there
+/// is no URL.
 pub fn table(config: &Config, embedded: Option<SocketAddr>) -> Result<RequestTable, Error> {
     table_with(config, embedded, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
 }
@@ -271,8 +276,9 @@ fn resolve_first(
 ) -> Result<SocketAddr, Error> {
     let addresses = resolve(host, *port).map_err(|error| {
         Error::setup(format!(
-            "cannot resolve the host `{host}` of {}: {error}; check the spelling and /etc/resolv.conf (getent hosts \
-             {host}), or name an address with --connect-to :::ADDR:{port}",
+            "cannot resolve the host `{host}` of {}: {error}; check the spelling and \
+            /etc/resolv.conf (getent hosts \
+             {host}), or name an address with --connect-to ::ADDR:{port}",
             url.redacted()
         ))
     })?;
@@ -281,9 +287,13 @@ fn resolve_first(
         |address: &SocketAddr| source.is_none_or(|source| source.is_ipv4() == address.is_ipv4());
     addresses.into_iter().find(fits).ok_or_else(|| match source {
         Some(source) => Error::setup(format!(
-            "the host `{host}` has no address of the family of --source-ip {source}; check: getent ahosts {host}"
+            "the host `{host}` has no address of the family of --source-ip {source}; check: \
+            getent ahosts {host}"
         )),
-        None => Error::setup(format!("the host `{host}` has no address; check: getent ahosts {host}")),
+        None => Error::setup(format!(
+            "the host `{host}` has no address; check: getent ahosts \
+        {host}"
+        )),
     })
 }
 

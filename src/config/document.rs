@@ -1,7 +1,9 @@
-//! `config.yaml`: the configuration in the schema of MLCommons `endpoints`, with our keys where that is silent.
+//! `config.yaml`: the configuration in the schema of MLCommons `endpoints`, with our keys where
+//! that is silent.
 //!
-//! Written from the plan's copy of the configuration, in which defaults that depend on the host (cores, connections,
-//! report directory) are filled in. Secrets are masked; they have to be given again to repeat the run.
+//! Written from the plan's copy of the configuration, in which defaults that depend on the host
+//! (cores, connections, report directory) are filled in. Secrets are masked; they have to be given
+//! again to repeat the run.
 
 use serde::{Serialize, Serializer};
 
@@ -308,9 +310,10 @@ mod tests {
         assert_eq!(
             value["phases"],
             json!([
-                {"name": "warmup", "type": "warmup", "load_pattern": pattern, "duration": "500ms", "drain": false},
-                {"name": "performance", "type": "performance", "load_pattern": pattern, "requests": 2000,
-                 "drain": true, "drain_timeout": "1500ms"},
+                {"name": "warmup", "type": "warmup", "load_pattern": pattern,
+                 "duration": "500ms", "drain": false},
+                {"name": "performance", "type": "performance", "load_pattern": pattern,
+                 "requests": 2000, "drain": true, "drain_timeout": "1500ms"},
             ])
         );
     }

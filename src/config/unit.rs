@@ -1,7 +1,7 @@
 //! Times, sizes and counts as people type them, and times as we write them back.
 //!
-//! Everything is exact: a number is read as digits, never through a float, so that `0.1s` is 100 000 000 ns. Errors say
-//! what is allowed; the caller adds the flag and the value.
+//! Everything is exact: a number is read as digits, never through a float, so that `0.1s` is 100
+//! 000 000 ns. Errors say what is allowed; the caller adds the flag and the value.
 
 /// Longest time a flag takes: 366 days. Sums of two such times stay far from the end of u64.
 pub const TIME_NS_MAX: u64 = 366 * 24 * 3600 * NS_PER_S;

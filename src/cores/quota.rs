@@ -1,8 +1,9 @@
-//! The CPU quota of the cgroups above this process, v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us`), pure over the texts of
-//! `/proc/self/cgroup`, `/proc/self/mountinfo` and the files themselves ([`cgroups(7)`]).
+//! The CPU quota of the cgroups above this process, v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us`),
+//! pure over the texts of `/proc/self/cgroup`, `/proc/self/mountinfo` and the files themselves
+//! ([`cgroups(7)`]).
 //!
-//! A limit anywhere on the way up binds, so every level is read and the tightest counts. Hosts that mount both
-//! hierarchies keep the CPU controller in one of them; reading both finds it.
+//! A limit anywhere on the way up binds, so every level is read and the tightest counts. Hosts that
+//! mount both hierarchies keep the CPU controller in one of them; reading both finds it.
 //!
 //! [`cgroups(7)`]: https://man7.org/linux/man-pages/man7/cgroups.7.html
 
@@ -30,8 +31,8 @@ fn cores(quota_us: &str, period_us: &str) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then(|| quota_us / period_us)
 }
 
-/// The directories of our cgroup and of all above it that this process can see. `controller`: a v1 hierarchy by the
-/// name of its controller; `None`: the v2 hierarchy.
+/// The directories of our cgroup and of all above it that this process can see. `controller`: a v1
+/// hierarchy by the name of its controller; `None`: the v2 hierarchy.
 fn levels(cgroup: &str, mountinfo: &str, controller: Option<&str>) -> Vec<PathBuf> {
     let Some(path) = cgroup.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -47,8 +48,8 @@ fn levels(cgroup: &str, mountinfo: &str, controller: Option<&str>) -> Vec<PathBu
     let Some((root, mount)) = mountinfo.lines().find_map(|line| mount_of(line, controller)) else {
         return Vec::new();
     };
-    // The mount shows the hierarchy from `root` down. A path outside it (a cgroup namespace entered from outside shows
-    // `/..`) leaves only the mount point itself.
+    // The mount shows the hierarchy from `root` down. A path outside it (a cgroup namespace entered
+    // from outside shows `/..`) leaves only the mount point itself.
     let below = Path::new(path).strip_prefix(root).ok();
     let below = below.filter(|below| below.components().all(|part| part.as_os_str() != ".."));
     let deepest = Path::new(mount).join(below.unwrap_or(Path::new("")));
@@ -59,7 +60,8 @@ fn levels(cgroup: &str, mountinfo: &str, controller: Option<&str>) -> Vec<PathBu
         .collect()
 }
 
-/// Root and mount point of a line of mountinfo, if it mounts the hierarchy in question ([`proc_pid_mountinfo(5)`]).
+/// Root and mount point of a line of mountinfo, if it mounts the hierarchy in question
+/// ([`proc_pid_mountinfo(5)`]).
 ///
 /// [`proc_pid_mountinfo(5)`]: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
 fn mount_of<'a>(line: &'a str, controller: Option<&str>) -> Option<(&'a str, &'a str)> {
@@ -88,119 +90,67 @@ mod tests {
         "33 31 0:30 /docker/x /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n";
     const HYBRID: &str = "2:cpuacct:/other\n1:cpu:/jobs/a\n0::/jobs/a\n";
 
-    #[test]
-    fn the_tightest_level_on_the_way_up_counts_in_either_hierarchy() {
-        for (name, cgroup, mountinfo, files, expected) in [
-            (
-                "no limit",
-                "0::/a/b\n",
-                V2,
-                vec![("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n")],
-                None,
-            ),
-            (
-                "own level",
-                "0::/a/b\n",
-                V2,
-                vec![("/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n")],
-                Some(2.5),
-            ),
-            (
-                "parent is tighter",
-                "0::/a/b\n",
-                V2,
-                vec![
-                    ("/sys/fs/cgroup/a/b/cpu.max", "800000 100000\n"),
-                    ("/sys/fs/cgroup/a/cpu.max", "150000 100000\n"),
-                ],
-                Some(1.5),
-            ),
-            (
-                "child is tighter",
-                "0::/a/b\n",
-                V2,
-                vec![
-                    ("/sys/fs/cgroup/a/b/cpu.max", "50000 100000\n"),
-                    ("/sys/fs/cgroup/a/cpu.max", "150000 100000\n"),
-                ],
-                Some(0.5),
-            ),
-            (
-                "container root",
-                "0::/\n",
-                V2,
-                vec![("/sys/fs/cgroup/cpu.max", "400000 100000\n")],
-                Some(4.0),
-            ),
-            (
-                "outside the namespace",
-                "0::/../../x\n",
-                V2,
-                vec![("/sys/fs/cgroup/cpu.max", "1000 1000\n")],
-                Some(1.0),
-            ),
-            (
-                "v1 in a hybrid",
-                HYBRID,
-                V1,
-                vec![
-                    ("/sys/fs/cgroup/cpu/jobs/a/cpu.cfs_quota_us", "-1\n"),
-                    ("/sys/fs/cgroup/cpu/jobs/a/cpu.cfs_period_us", "100000\n"),
-                    ("/sys/fs/cgroup/cpu/jobs/cpu.cfs_quota_us", "300000\n"),
-                    ("/sys/fs/cgroup/cpu/jobs/cpu.cfs_period_us", "100000\n"),
-                ],
-                Some(3.0),
-            ),
-            (
-                "v1 without a limit",
-                HYBRID,
-                V1,
-                vec![
-                    ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
-                    ("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-                ],
-                None,
-            ),
-            (
-                "v1 mounted below its root",
-                "4:cpu,cpuacct:/docker/x/inner\n",
-                V1_JOINT,
-                vec![
-                    ("/sys/fs/cgroup/cpu,cpuacct/inner/cpu.cfs_quota_us", "200000"),
-                    ("/sys/fs/cgroup/cpu,cpuacct/inner/cpu.cfs_period_us", "100000"),
-                ],
-                Some(2.0),
-            ),
-            (
-                "not the cpuacct hierarchy",
-                "2:cpuacct:/a\n",
-                V1,
-                vec![("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "1")],
-                None,
-            ),
-            ("garbage", "0::/a\n", V2, vec![("/sys/fs/cgroup/a/cpu.max", "many few\n")], None),
-            ("one word", "0::/a\n", V2, vec![("/sys/fs/cgroup/a/cpu.max", "max\n")], None),
-            ("period of zero", "0::/a\n", V2, vec![("/sys/fs/cgroup/a/cpu.max", "100 0\n")], None),
-            ("quota of zero", "0::/a\n", V2, vec![("/sys/fs/cgroup/a/cpu.max", "0 100\n")], None),
-            ("nothing readable", "", "", vec![], None),
-            ("odd lines", "::\n:\n\nx\n", "- - -\n\n", vec![], None),
-        ] {
-            let read = |path: &Path| {
-                files
-                    .iter()
-                    .find(|(name, _)| Path::new(name) == path)
-                    .map(|(_, text)| text.to_string())
-            };
-            assert_eq!(quota(cgroup, mountinfo, read), expected, "{name}");
-        }
+    /// The quota with these files (path below /sys/fs/cgroup, text) and no others.
+    fn with_files(cgroup: &str, mountinfo: &str, files: &[(&str, &str)]) -> Option<f64> {
+        quota(cgroup, mountinfo, |path| {
+            let name =
+                path.strip_prefix("/sys/fs/cgroup").expect("nothing above the mount is read");
+            let found = files.iter().find(|(file, _)| Path::new(file) == name);
+            found.map(|(_, text)| text.to_string())
+        })
     }
 
     #[test]
-    fn no_file_above_the_mount_is_read() {
-        let read = |path: &Path| {
-            assert!(path.starts_with("/sys/fs/cgroup"), "{path:?}");
-            None
-        };
-        assert_eq!(quota("0::/a/b/c\n", V2, read), None);
+    fn the_tightest_cpu_max_on_the_way_up_counts() {
+        for (cgroup, files, expected) in [
+            ("0::/a/b\n", vec![("a/b/cpu.max", "max 100000\n")], None),
+            ("0::/a/b\n", vec![("a/b/cpu.max", "250000 100000\n")], Some(2.5)),
+            (
+                "0::/a/b\n",
+                vec![("a/b/cpu.max", "800000 100000\n"), ("a/cpu.max", "150000 100000\n")],
+                Some(1.5),
+            ),
+            (
+                "0::/a/b\n",
+                vec![("a/b/cpu.max", "50000 100000\n"), ("a/cpu.max", "150000 100000\n")],
+                Some(0.5),
+            ),
+            // A container sees its own cgroup as the root.
+            ("0::/\n", vec![("cpu.max", "400000 100000\n")], Some(4.0)),
+            // A process outside the root of its cgroup namespace.
+            ("0::/../../x\n", vec![("cpu.max", "1000 1000\n")], Some(1.0)),
+            ("0::/a\n", vec![("a/cpu.max", "many few\n")], None),
+            ("0::/a\n", vec![("a/cpu.max", "max\n")], None),
+            ("0::/a\n", vec![("a/cpu.max", "100 0\n")], None),
+            ("0::/a\n", vec![("a/cpu.max", "0 100\n")], None),
+            ("0::/a\n", vec![], None),
+            ("::\n:\n\nx\n", vec![("cpu.max", "100 100\n")], None),
+            ("", vec![("cpu.max", "100 100\n")], None),
+        ] {
+            assert_eq!(with_files(cgroup, V2, &files), expected, "{cgroup:?} {files:?}");
+        }
+        let files = [("a/cpu.max", "100 100\n")];
+        assert_eq!(with_files("0::/a\n", "- - -\n\nx - cgroup2\n", &files), None, "no mount");
+    }
+
+    #[test]
+    fn the_cfs_quota_of_version_1_counts_too() {
+        let own =
+            [("cpu/jobs/a/cpu.cfs_quota_us", "-1\n"), ("cpu/jobs/a/cpu.cfs_period_us", "100000\n")];
+        let above =
+            [("cpu/jobs/cpu.cfs_quota_us", "300000\n"), ("cpu/jobs/cpu.cfs_period_us", "100000\n")];
+        assert_eq!(with_files(HYBRID, V1, &own), None, "-1 is no limit");
+        assert_eq!(with_files(HYBRID, V1, &[own, above].concat()), Some(3.0));
+        // Both hierarchies are read: the controller may be in either.
+        let unified = [("unified/jobs/a/cpu.max", "200000 100000\n")];
+        assert_eq!(with_files(HYBRID, V1, &[&own[..], &above, &unified].concat()), Some(2.0));
+        let foreign = [("cpu/other/cpu.cfs_quota_us", "1"), ("cpu/other/cpu.cfs_period_us", "1")];
+        assert_eq!(with_files("2:cpuacct:/other\n", V1, &foreign), None, "cpuacct is not cpu");
+        let joint = [
+            ("cpu,cpuacct/inner/cpu.cfs_quota_us", "200000"),
+            ("cpu,cpuacct/inner/cpu.cfs_period_us", "100000"),
+        ];
+        let below_root = with_files("4:cpu,cpuacct:/docker/x/inner\n", V1_JOINT, &joint);
+        assert_eq!(below_root, Some(2.0), "the mount shows the hierarchy from /docker/x down");
     }
 }

@@ -1,8 +1,9 @@
-//! The URL of an endpoint, by the grammar of [RFC 3986] for `http`, strictly: what is sent is byte for byte what was
-//! typed, so nothing is normalised, and what could not be sent as it stands is refused with what to write instead.
+//! The URL of an endpoint, by the grammar of [RFC 3986] for `http`, strictly: what is sent is byte
+//! for byte what was typed, so nothing is normalised, and what could not be sent as it stands is
+//! refused with what to write instead.
 //!
-//! Why not the crate `url`: it follows the browsers' rules, which rewrite the path (spaces, backslashes, dots, `%`),
-//! and brings the tables of internationalised names with it.
+//! Why not the crate `url`: it follows the browsers' rules, which rewrite the path (spaces,
+//! backslashes, dots, `%`), and brings the tables of internationalised names with it.
 //!
 //! [RFC 3986]: https://www.rfc-editor.org/rfc/rfc3986#appendix-A
 
@@ -72,7 +73,8 @@ impl Url {
         if self.port == 80 { host } else { format!("{host}:{}", self.port) }
     }
 
-    /// The URL for screens and files: user-info and the values of secret-looking query parameters masked.
+    /// The URL for screens and files: user-info and the values of secret-looking query parameters
+    /// masked.
     pub fn redacted(&self) -> String {
         let user_info =
             if self.user_info.is_some() { format!("{REDACTED}@") } else { String::new() };
@@ -84,7 +86,8 @@ impl Url {
     }
 }
 
-/// A URL as typed, with what stands before an `@` masked: for messages about one that does not parse.
+/// A URL as typed, with what stands before an `@` masked: for messages about one that does not
+/// parse.
 pub fn masked(text: &str) -> String {
     let authority_at = text.find("://").map_or(0, |at| at + "://".len());
     match text.rfind('@') {
@@ -173,7 +176,8 @@ fn check_name(host: &str) -> Result<(), String> {
             "has `{bad}` in the host; allowed: a name, an IPv4 address, or [IPv6]"
         ));
     }
-    // Digits and points only: the user means an IPv4 address, and a resolver would read 127.1 or 010.0.0.1 its own way.
+    // Digits and points only: the user means an IPv4 address, and a resolver would read 127.1 or
+    // 010.0.0.1 its own way.
     let is_numeric = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if is_numeric && host.parse::<Ipv4Addr>().is_err() {
         return Err(format!("has `{host}`, which is no IPv4 address"));
@@ -181,7 +185,8 @@ fn check_name(host: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// pchar, `/` and `?`, well-formed percent-encoding; `[` and `]` too in the query, where every client sends them raw.
+/// pchar, `/` and `?`, well-formed percent-encoding; `[` and `]` too in the query, where every
+/// client sends them raw.
 fn check_path(text: &str, offset: usize) -> Result<(), String> {
     let bytes = text.as_bytes();
     let query_at = text.find('?').unwrap_or(text.len());
