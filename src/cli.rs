@@ -541,8 +541,8 @@ loadgen-uring doctor                     can this host run it; more with --help
 
 const AFTER_HELP: &str = "\
 Examples:
-  loadgen-uring max-throughput        the embedded endpoint: the tool's own ceiling
-  loadgen-uring http://127.0.0.1:8080/        a bare URL is max-throughput, for 10 s
+  loadgen-uring max-throughput    the embedded endpoint: the tool's own ceiling
+  loadgen-uring http://127.0.0.1:8080/    a bare URL is max-throughput, 10 s
   loadgen-uring --cores 0-15 max-throughput http://10.0.0.2/
   loadgen-uring concurrency http://10.0.0.2/api -c 32 -n 100k --warmup 2s
   loadgen-uring http://10.0.0.2/ -b '{\"id\": 1}' -H 'X-Team: a' -d 30s
