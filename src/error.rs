@@ -1,8 +1,10 @@
-//! The one error type of the program: usage and set-up. What an endpoint does wrong is counted, not an error.
+//! The one error type of the program: usage and set-up. What an endpoint does wrong is counted, not
+//! an error.
 
 use std::fmt;
 
-/// Why the program cannot go on. Messages are lowercase fragments that name the thing, the value and the remedy.
+/// Why the program cannot go on. Messages are lowercase fragments that name the thing, the value
+/// and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// Wrong flags or configuration: exit code 2.
@@ -15,6 +17,11 @@ impl Error {
     /// A usage error.
     pub fn usage(message: impl Into<String>) -> Error {
         Error::Usage(message.into())
+    }
+
+    /// A usage error about the value of a flag: names both, and what is allowed.
+    pub fn value(flag: &str, value: &str, allowed: &str) -> Error {
+        Error::Usage(format!("{flag} got `{}`; allowed: {allowed}", shown(value)))
     }
 
     /// A set-up error.
@@ -40,3 +47,35 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A value for a message: on one line, control characters escaped, not endless.
+pub fn shown(value: &str) -> String {
+    let mut text = String::new();
+    for c in value.chars().take(SHOWN_CHARS_MAX) {
+        if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    if value.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        text.push_str("...");
+    }
+    text
+}
+
+const SHOWN_CHARS_MAX: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_or_odd_value_stays_one_short_line() {
+        assert_eq!(shown("a\nb\x1b[2J \"ä\""), "a\\nb\\u{1b}[2J \"ä\"");
+        assert_eq!(shown(&"x".repeat(500)).len(), SHOWN_CHARS_MAX + 3);
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_flag_and_what_is_allowed() {
+        let error = Error::value("-c", "0", "at least 1");
+        assert_eq!(error.to_string(), "-c got `0`; allowed: at least 1");
+        assert_eq!(error.exit_code(), 2);
+    }
+}
