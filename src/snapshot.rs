@@ -222,8 +222,7 @@ pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
     if issued != ended + in_flight {
         return Err(format!(
             "phase {}: issued {issued} is not completed {completed} + failed {failed} + \
-             cancelled {cancelled} + in \
-             flight at the end {in_flight}",
+             cancelled {cancelled} + in flight at the end {in_flight}",
             phase.name
         ));
     }

@@ -218,19 +218,17 @@ fn by_shape(facts: &LimitFacts) -> (Limit, String) {
         );
         return (Limit::Endpoint, reason);
     }
-    // A queue of n requests makes an answer n times as long at most: few in flight cannot explain it.
+    // n requests in flight make an answer n times as long at most: a few cannot explain more.
     if over_fastest > STANDING_QUEUE_MIN && f64::from(facts.in_flight) > STANDING_QUEUE_MIN {
         let reason = format!(
             "all answers took about the same, but {over_fastest:.0} times as long as the fastest \
-             one, as in a \
-             standing queue"
+             one, as in a standing queue"
         );
         return (Limit::Endpoint, reason);
     }
     let reason = format!(
         "the median answer took only {over_p1:.1} times as long as the fastest 1 %, \
-         so requests did not queue at the \
-         endpoint"
+         so requests did not queue at the endpoint"
     );
     (Limit::Connections, reason)
 }
