@@ -8,6 +8,7 @@ mod display;
 mod doctor;
 mod error;
 mod expression;
+mod files;
 mod plan;
 mod progress;
 mod report;

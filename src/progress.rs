@@ -1,1 +1,287 @@
-//! Stub.
+//! The line a second on stderr while a run goes on: how long, how fast, how slow, what fails.
+//!
+//! [`line`] is a pure function of numbers; [`Progress`] only decides where it goes. Nothing that
+//! the endpoint sent is in it. On a terminal the line is rewritten in place; elsewhere it is a line
+//! an interval, and only when asked for.
+
+use std::io::{self, Write};
+
+use loadgen_shards::recorder::Recording;
+
+use crate::display::{counted, grouped, rate, time};
+use crate::snapshot::Distribution;
+
+/// Where the live view goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One line, rewritten in place.
+    Rewrite,
+    /// One line an interval.
+    Lines,
+    /// Nowhere.
+    Silent,
+}
+
+/// `-q` and `--ui none` silence it; without a terminal it is shown only with `--ui plain`.
+pub fn mode(is_silenced: bool, is_plain_asked: bool, is_terminal: bool) -> Mode {
+    match (is_silenced, is_terminal, is_plain_asked) {
+        (true, ..) => Mode::Silent,
+        (false, true, _) => Mode::Rewrite,
+        (false, false, true) => Mode::Lines,
+        (false, false, false) => Mode::Silent,
+    }
+}
+
+/// What a phase is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Connections are being opened.
+    Connecting,
+    /// The untracked phase.
+    Warmup,
+    /// The tracked phase.
+    Measuring,
+    /// The last answers are awaited.
+    Draining,
+    /// The same, after the first Ctrl-C.
+    Stopping,
+}
+
+/// What is left of the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Until its time is over.
+    Time(u64),
+    /// Until its requests are used up.
+    Requests(u64),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// The numbers of one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Tick {
+    /// What the phase is doing.
+    pub stage: Stage,
+    /// Since the phase started, ns.
+    pub elapsed_ns: u64,
+    /// Until the stage ends.
+    pub left: Left,
+    /// Completed per second in the last interval.
+    pub rate: f64,
+    /// Median service latency of the last interval, ns; `None` without an answer.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile likewise.
+    pub p99_ns: Option<u64>,
+    /// Failures since the phase started.
+    pub failed: u64,
+    /// Queries in flight now.
+    pub in_flight: u64,
+}
+
+/// The last interval, from the recordings that the shards handed over in it.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    service: Distribution,
+    completed: u64,
+}
+
+impl Window {
+    /// Adds one interval of one shard.
+    pub fn add(&mut self, recording: &Recording) {
+        self.service.add(&recording.service);
+        self.completed += recording.counters.completed;
+    }
+
+    /// Completed per second, p50 and p99 over `length_ns`; then forgets them.
+    pub fn take(&mut self, length_ns: u64) -> (f64, Option<u64>, Option<u64>) {
+        let rate = self.completed as f64 * 1e9 / length_ns.max(1) as f64;
+        let figures = (rate, self.service.percentile(50_000), self.service.percentile(99_000));
+        self.service.reset();
+        self.completed = 0;
+        figures
+    }
+}
+
+/// The line, without its end.
+pub fn line(tick: &Tick) -> String {
+    let in_flight = format!("{} in flight", grouped(tick.in_flight));
+    let left = match tick.left {
+        Left::Time(ns) => format!(", {} left", time(whole_seconds(ns))),
+        Left::Requests(count) => format!(", {} left", counted(count, "request")),
+        Left::Unknown => String::new(),
+    };
+    let stage = match tick.stage {
+        Stage::Connecting => return format!("connecting{left}"),
+        Stage::Draining => return format!("draining, {in_flight}{left}"),
+        Stage::Stopping => return format!("stopping, {in_flight}{left}, Ctrl-C again to quit"),
+        Stage::Warmup => "warm-up ",
+        Stage::Measuring => "",
+    };
+    let elapsed = time(whole_seconds(tick.elapsed_ns));
+    let latency = match (tick.p50_ns, tick.p99_ns) {
+        (Some(p50), Some(p99)) => format!("p50 {}  p99 {}", time(p50), time(p99)),
+        _ => "no answer yet".to_owned(),
+    };
+    let failed = counted(tick.failed, "error");
+    format!("{stage}{elapsed}{left}  {}/s  {latency}  {failed}  {in_flight}", rate(tick.rate))
+}
+
+/// Writes the lines.
+#[derive(Debug)]
+pub struct Progress<W: Write> {
+    mode: Mode,
+    target: W,
+    is_line_open: bool,
+}
+
+impl<W: Write> Progress<W> {
+    /// A live view on `target`, which is stderr.
+    pub fn new(mode: Mode, target: W) -> Progress<W> {
+        Progress { mode, target, is_line_open: false }
+    }
+
+    /// Shows one line.
+    pub fn show(&mut self, tick: &Tick) -> io::Result<()> {
+        match self.mode {
+            Mode::Silent => return Ok(()),
+            Mode::Lines => writeln!(self.target, "{}", line(tick))?,
+            Mode::Rewrite => {
+                let line: String = line(tick).chars().take(COLUMNS_MAX).collect();
+                write!(self.target, "\r\x1b[K{line}")?;
+                self.is_line_open = true;
+            }
+        }
+        self.target.flush()
+    }
+
+    /// Clears the line that is rewritten, so that other text can follow. Call it before any other
+    /// stderr line.
+    pub fn clear(&mut self) -> io::Result<()> {
+        if !self.is_line_open {
+            return Ok(());
+        }
+        self.is_line_open = false;
+        write!(self.target, "\r\x1b[K")?;
+        self.target.flush()
+    }
+}
+
+/// A line that wraps cannot be rewritten; terminals are rarely narrower than 80 columns.
+const COLUMNS_MAX: usize = 79;
+
+/// Rounded up: "0 s left" would be wrong while something is left.
+fn whole_seconds(ns: u64) -> u64 {
+    ns.div_ceil(1_000_000_000) * 1_000_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Tick = Tick {
+        stage: Stage::Measuring,
+        elapsed_ns: 3_000_000_000,
+        left: Left::Time(6_990_000_000),
+        rate: 98_120.4,
+        p50_ns: Some(512_000),
+        p99_ns: Some(1_904_000),
+        failed: 0,
+        in_flight: 64,
+    };
+
+    #[test]
+    fn every_stage_has_its_line() {
+        let cases = [
+            (TICK, "3 s, 7 s left  98 120/s  p50 512 µs  p99 1.90 ms  0 errors  64 in flight"),
+            (
+                Tick { stage: Stage::Warmup, left: Left::Requests(500), failed: 1, ..TICK },
+                "warm-up 3 s, 500 requests left  98 120/s  p50 512 µs  p99 1.90 ms  1 error  \
+                 64 in flight",
+            ),
+            (
+                Tick { rate: 0.0, p50_ns: None, p99_ns: None, left: Left::Unknown, ..TICK },
+                "3 s  0.00/s  no answer yet  0 errors  64 in flight",
+            ),
+            (
+                Tick {
+                    stage: Stage::Draining,
+                    in_flight: 37,
+                    left: Left::Time(27_100_000_000),
+                    ..TICK
+                },
+                "draining, 37 in flight, 28 s left",
+            ),
+            (
+                Tick { stage: Stage::Stopping, in_flight: 37, left: Left::Unknown, ..TICK },
+                "stopping, 37 in flight, Ctrl-C again to quit",
+            ),
+            (Tick { stage: Stage::Connecting, left: Left::Unknown, ..TICK }, "connecting"),
+        ];
+        for (tick, expected) in cases {
+            assert_eq!(line(&tick), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_rewritten_never_wraps() {
+        let mut bytes = Vec::new();
+        let long = Tick {
+            stage: Stage::Warmup,
+            elapsed_ns: 3_599_000_000_000,
+            left: Left::Requests(123_456_789),
+            failed: 1_234_567,
+            ..TICK
+        };
+        Progress::new(Mode::Rewrite, &mut bytes).show(&long).expect("a vector takes any text");
+        let text = String::from_utf8(bytes).expect("text");
+        assert!(line(&long).chars().count() > 79);
+        assert_eq!(text.strip_prefix("\r\x1b[K").expect("rewritten").chars().count(), 79);
+    }
+
+    #[test]
+    fn it_is_shown_on_a_terminal_or_when_asked_for_and_never_when_silenced() {
+        let cases = [
+            (false, false, true, Mode::Rewrite),
+            (false, true, true, Mode::Rewrite),
+            (false, true, false, Mode::Lines),
+            (false, false, false, Mode::Silent),
+            (true, true, true, Mode::Silent),
+        ];
+        for (is_silenced, is_plain_asked, is_terminal, expected) in cases {
+            assert_eq!(mode(is_silenced, is_plain_asked, is_terminal), expected);
+        }
+    }
+
+    fn written(mode: Mode) -> String {
+        let mut bytes = Vec::new();
+        let mut progress = Progress::new(mode, &mut bytes);
+        let tick = Tick { stage: Stage::Connecting, left: Left::Unknown, ..TICK };
+        for _ in 0..2 {
+            progress.show(&tick).expect("a vector takes any text");
+        }
+        for _ in 0..2 {
+            progress.clear().expect("a vector takes any text");
+        }
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn a_terminal_line_is_rewritten_in_place_and_cleared_once() {
+        assert_eq!(written(Mode::Rewrite), "\r\x1b[Kconnecting\r\x1b[Kconnecting\r\x1b[K");
+        assert_eq!(written(Mode::Lines), "connecting\nconnecting\n");
+        assert_eq!(written(Mode::Silent), "");
+    }
+
+    #[test]
+    fn a_window_tells_the_last_interval_only() {
+        let mut window = Window::default();
+        let mut recording = Recording::default();
+        (0..100).for_each(|_| recording.service.record(1_000_000));
+        recording.counters.completed = 100;
+        window.add(&recording);
+        window.add(&recording);
+        assert_eq!(window.take(500_000_000), (400.0, Some(1_000_000), Some(1_000_000)));
+        assert_eq!(window.take(500_000_000), (0.0, None, None));
+    }
+}

@@ -1,10 +1,20 @@
-//! Measured facts of a run, merged over shards and intervals; nothing derived. Written to `final_snapshot.json`.
+//! Measured facts of a run, merged over shards and intervals; nothing derived. Written to
+//! `final_snapshot.json`.
 
-use hdrhistogram::Histogram;
+mod distribution;
+mod json;
+
+use std::fs;
+
 use loadgen_shards::failure::Failures;
-use loadgen_shards::phase::PhaseKind;
+use loadgen_shards::phase::{PhaseKind, Ready};
 use loadgen_shards::reactor::EngineReport;
-use loadgen_shards::recorder::{Counters, Recording, Series, StatusTable};
+use loadgen_shards::recorder::{Counters, Recording, StatusTable};
+
+pub use distribution::{Distribution, PERCENTILES, count_needed};
+pub use json::{
+    final_snapshot, git_sha, percentiles_json, phase_counters, pretty, run_counters, status_codes,
+};
 
 /// State of a run or phase; goes forward only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,25 +44,6 @@ impl State {
     }
 }
 
-/// A merged distribution, ns.
-#[derive(Clone, Debug)]
-pub struct Distribution {
-    /// Counts by value; the bounds and digits of the shards' series.
-    pub histogram: Histogram<u64>,
-    /// Smallest value; `u64::MAX` while empty.
-    pub min: u64,
-    /// Largest value; 0 while empty.
-    pub max: u64,
-    /// Sum of all values.
-    pub total: u128,
-    /// Sum of the squares.
-    pub sum_sq: f64,
-    /// Values below the lowest bound.
-    pub clamped_low: u64,
-    /// Values above the highest bound.
-    pub clamped_high: u64,
-}
-
 /// One phase, merged over its shards.
 #[derive(Clone, Debug)]
 pub struct PhaseTotals {
@@ -80,7 +71,8 @@ pub struct PhaseTotals {
     pub ttfb: Distribution,
     /// `connect_ns`.
     pub connect: Distribution,
-    /// Queries neither complete, failed nor cancelled when the phase ended; while live: in flight now.
+    /// Queries neither complete, failed nor cancelled when the phase ended, as the shards counted
+    /// them; while live, what [`PhaseTotals::add`] derives.
     pub in_flight_at_end: u64,
     /// First send, 0 if none.
     pub first_sent_ns: u64,
@@ -105,7 +97,8 @@ pub struct Snapshot {
     pub state: State,
     /// Why it ended early; empty otherwise. One sentence, for the report and stderr.
     pub interrupted_by: String,
-    /// One word each for the shards' back end (they agree, or the first that differs is told in `reason`).
+    /// One word each for the shards' back end (they agree, or the first that differs is told in
+    /// `reason`).
     pub engine: EngineReport,
     /// Cores of the shards, as pinned; `None` where a shard could not be pinned.
     pub cores: Vec<Option<usize>>,
@@ -126,4 +119,288 @@ pub struct ClockFacts {
     pub ticks_per_s: f64,
     /// Largest disagreement with CLOCK_MONOTONIC seen when it was checked, ns.
     pub error_ns_max: u64,
+}
+
+/// What is known of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Release of the kernel; empty when unknown.
+    pub kernel: String,
+    /// Model of the CPU; empty when unknown.
+    pub cpu_model: String,
+    /// CPUs this process may use.
+    pub cpus: usize,
+}
+
+impl Host {
+    /// Asks the running kernel.
+    pub fn read() -> Host {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
+        Host {
+            kernel: kernel.trim().to_owned(),
+            cpu_model: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
+            cpus: std::thread::available_parallelism().map_or(0, |count| count.get()),
+        }
+    }
+}
+
+impl PhaseTotals {
+    /// A phase of which nothing has been recorded yet.
+    pub fn new(name: &str, kind: PhaseKind, start_ns: u64) -> PhaseTotals {
+        PhaseTotals {
+            name: name.to_owned(),
+            kind,
+            state: State::Initialize,
+            start_ns,
+            issue_end_ns: 0,
+            end_ns: 0,
+            counters: Counters::default(),
+            failures: Failures::default(),
+            statuses: StatusTable::default(),
+            service: Distribution::new(),
+            ttfb: Distribution::new(),
+            connect: Distribution::new(),
+            in_flight_at_end: 0,
+            first_sent_ns: 0,
+            last_complete_ns: 0,
+            busy_ns: 0,
+            covered_ns: 0,
+        }
+    }
+
+    /// Adds one interval of one shard.
+    ///
+    /// `in_flight_at_end` becomes what the counters leave over: right while the phase lives. At its
+    /// end the session overwrites it with the sum of what the shards counted, so that
+    /// [`check_conservation`] compares two sources.
+    pub fn add(&mut self, recording: &Recording) {
+        self.counters.add(&recording.counters);
+        self.failures.add(&recording.failures);
+        self.statuses.add(&recording.statuses);
+        self.service.add(&recording.service);
+        self.ttfb.add(&recording.ttfb);
+        self.connect.add(&recording.connect);
+        self.first_sent_ns = earlier(self.first_sent_ns, recording.first_sent_ns);
+        self.last_complete_ns = self.last_complete_ns.max(recording.last_complete_ns);
+        self.busy_ns += recording.busy_ns;
+        self.covered_ns += recording.end_ns.saturating_sub(recording.begin_ns);
+        let Counters { issued, completed, failed, cancelled, .. } = self.counters;
+        self.in_flight_at_end = issued.saturating_sub(completed + failed + cancelled);
+    }
+
+    /// Adds the connections that a shard opened before the first phase; call it on that phase.
+    ///
+    /// Attempts that failed then are not failed queries, so they stay out of `failures`.
+    pub fn add_ready(&mut self, ready: &Ready) {
+        self.counters.connections_opened += u64::from(ready.connections_open);
+        self.connect.add(&ready.connect);
+    }
+
+    /// From the start to the last completion, drain included; 0 without one.
+    pub fn duration_ns(&self) -> u64 {
+        self.last_complete_ns.saturating_sub(self.start_ns)
+    }
+
+    /// From the first send to the last completion; 0 without one.
+    pub fn window_ns(&self) -> u64 {
+        match self.first_sent_ns {
+            0 => 0,
+            first => self.last_complete_ns.saturating_sub(first),
+        }
+    }
+}
+
+/// The conservation law, and the figures that must agree with it. `Err` says what does not add up.
+pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
+    let Counters { issued, completed, failed, cancelled, .. } = phase.counters;
+    let in_flight = phase.in_flight_at_end;
+    let ended = completed + failed + cancelled;
+    if issued != ended + in_flight {
+        return Err(format!(
+            "phase {}: issued {issued} is not completed {completed} + failed {failed} + \
+             cancelled {cancelled} + in flight at the end {in_flight}",
+            phase.name
+        ));
+    }
+    let recorded = phase.service.count();
+    if recorded != completed {
+        return Err(format!(
+            "phase {}: {recorded} latencies were recorded for {completed} completed queries",
+            phase.name
+        ));
+    }
+    let by_kind = phase.failures.total();
+    if by_kind != failed {
+        return Err(format!(
+            "phase {}: failures by kind sum to {by_kind}, not to {failed}",
+            phase.name
+        ));
+    }
+    Ok(())
+}
+
+/// Phases added up.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Sum.
+    pub counters: Counters,
+    /// Sum; the first message of the earliest phase that had one.
+    pub failures: Failures,
+    /// Sum.
+    pub statuses: StatusTable,
+    /// Merged.
+    pub service: Distribution,
+    /// Merged.
+    pub ttfb: Distribution,
+    /// Merged.
+    pub connect: Distribution,
+    /// Sum of [`PhaseTotals::duration_ns`].
+    pub duration_ns: u64,
+    /// Sum of [`PhaseTotals::window_ns`].
+    pub window_ns: u64,
+    /// Sum.
+    pub in_flight_at_end: u64,
+    /// Sum.
+    pub busy_ns: u64,
+    /// Sum.
+    pub covered_ns: u64,
+}
+
+impl Totals {
+    /// Adds up phases.
+    pub fn of<'a>(phases: impl IntoIterator<Item = &'a PhaseTotals>) -> Totals {
+        let mut sum = Totals::default();
+        for phase in phases {
+            sum.counters.add(&phase.counters);
+            sum.failures.add(&phase.failures);
+            sum.statuses.add(&phase.statuses);
+            sum.service.merge(&phase.service);
+            sum.ttfb.merge(&phase.ttfb);
+            sum.connect.merge(&phase.connect);
+            sum.duration_ns += phase.duration_ns();
+            sum.window_ns += phase.window_ns();
+            sum.in_flight_at_end += phase.in_flight_at_end;
+            sum.busy_ns += phase.busy_ns;
+            sum.covered_ns += phase.covered_ns;
+        }
+        sum
+    }
+
+    /// Share of the shards' time at work; `None` while nothing is covered.
+    pub fn utilisation(&self) -> Option<f64> {
+        (self.covered_ns > 0).then(|| self.busy_ns as f64 / self.covered_ns as f64)
+    }
+
+    /// Completed per second of the duration.
+    pub fn qps(&self) -> Option<f64> {
+        (self.duration_ns > 0)
+            .then(|| self.counters.completed as f64 * 1e9 / self.duration_ns as f64)
+    }
+}
+
+impl Snapshot {
+    /// The phases that count.
+    pub fn tracked(&self) -> impl Iterator<Item = &PhaseTotals> {
+        self.phases.iter().filter(|phase| phase.kind == PhaseKind::Performance)
+    }
+
+    /// Tracked queries without an end: while live those in flight, afterwards those that the drain
+    /// left.
+    pub fn pending(&self) -> u64 {
+        self.tracked().map(|phase| phase.in_flight_at_end).sum()
+    }
+
+    /// Ended as planned, with every tracked query at its end.
+    pub fn is_complete(&self) -> bool {
+        self.state == State::Complete && self.pending() == 0
+    }
+
+    /// From the start of the first phase to the end of the last one, or to now while it runs.
+    pub fn total_duration_ns(&self) -> u64 {
+        let start = self.phases.first().map_or(self.timestamp_ns, |phase| phase.start_ns);
+        let end = match self.phases.last() {
+            Some(phase) if phase.end_ns > 0 => phase.end_ns,
+            _ => self.timestamp_ns,
+        };
+        end.saturating_sub(start)
+    }
+}
+
+/// The smaller of two instants, where 0 means none.
+fn earlier(a: u64, b: u64) -> u64 {
+    match (a, b) {
+        (0, other) | (other, 0) => other,
+        (a, b) => a.min(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{finished, recorded};
+
+    #[test]
+    fn intervals_add_up_to_a_phase() {
+        let mut phase = PhaseTotals::new("performance", PhaseKind::Performance, 1_000_000_000);
+        let mut first = recorded(10, 1);
+        first.counters.issued += 4; // still in flight
+        let mut later = recorded(3, 0);
+        later.counters.issued -= 2; // answers to what the first interval had issued
+        later.first_sent_ns = 2_000_000_000;
+        later.last_complete_ns = 7_000_000_000;
+        phase.add(&first);
+        assert_eq!(phase.in_flight_at_end, 4);
+        phase.add(&later);
+        assert_eq!(phase.in_flight_at_end, 2);
+        assert_eq!((phase.counters.completed, phase.service.count()), (13, 13));
+        assert_eq!((phase.first_sent_ns, phase.last_complete_ns), (1_000_010_000, 7_000_000_000));
+        assert_eq!((phase.duration_ns(), phase.window_ns()), (6_000_000_000, 5_999_990_000));
+        assert_eq!((phase.busy_ns, phase.covered_ns), (4_000_000_000, 10_000_000_000));
+    }
+
+    #[test]
+    fn conservation_holds_or_says_what_does_not_add_up() {
+        type Spoil = fn(&mut PhaseTotals);
+        let cases: [(Spoil, &str); 6] = [
+            (|_| {}, ""),
+            (|phase| phase.counters.issued += 1, "issued 24 is not completed 20"),
+            (|phase| phase.in_flight_at_end = 1, "in flight at the end 1"),
+            (|phase| phase.counters.cancelled += 1, "cancelled 1"),
+            (|phase| phase.service = Distribution::new(), "0 latencies were recorded for 20"),
+            (|phase| phase.failures = Failures::default(), "failures by kind sum to 0, not to 3"),
+        ];
+        for (spoil, message) in cases {
+            let mut phase = finished(20, 3).phases.remove(0);
+            spoil(&mut phase);
+            match check_conservation(&phase) {
+                Ok(()) => assert_eq!(message, ""),
+                Err(text) => assert!(!message.is_empty() && text.contains(message), "{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn utilisation_is_of_the_time_that_recordings_cover() {
+        let totals = Totals::of(&finished(1, 0).phases);
+        assert_eq!(totals.utilisation(), Some(0.4));
+        assert_eq!(Totals::default().utilisation(), None);
+    }
+
+    #[test]
+    fn an_instant_of_zero_is_none() {
+        for (a, b, expected) in [(0, 0, 0), (0, 5, 5), (5, 0, 5), (7, 5, 5)] {
+            assert_eq!(earlier(a, b), expected);
+        }
+    }
+
+    #[test]
+    fn this_host_has_a_kernel_and_a_cpu() {
+        let host = Host::read();
+        assert!(!host.kernel.is_empty());
+        assert!(host.cpus >= 1);
+    }
 }

@@ -1,0 +1,404 @@
+//! The text of `final_snapshot.json`: the keys of endpoints in its order, ours after them.
+
+use loadgen_shards::phase::PhaseKind;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    ClockFacts, Distribution, Host, PERCENTILES, PhaseTotals, Snapshot, Totals, count_needed,
+};
+
+/// Version of the keys; rises when one changes its meaning.
+const SCHEMA: u32 = 1;
+/// Reasons for a finish that endpoints counts. Ours know none yet, so each is 0.
+const FINISH_REASONS: [&str; 6] = [
+    "tracked_finish_reason_stop",
+    "tracked_finish_reason_length",
+    "tracked_finish_reason_tool_calls",
+    "tracked_finish_reason_content_filter",
+    "tracked_finish_reason_function_call",
+    "tracked_finish_reason_other",
+];
+
+#[derive(Serialize)]
+struct Document<'a> {
+    counter: u64,
+    timestamp_ns: u64,
+    state: &'static str,
+    n_pending_tasks: u64,
+    metrics: Vec<Metric>,
+    schema: u32,
+    version: &'static str,
+    git_sha: Option<&'static str>,
+    started_unix_s: u64,
+    interrupted_by: Option<&'a str>,
+    host: HostFacts<'a>,
+    engine: Value,
+    phases: Vec<PhaseDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct HostFacts<'a> {
+    kernel: Option<&'a str>,
+    cpu_model: Option<&'a str>,
+    cpus: usize,
+    /// Kernel CPU ids of the shards; null where one could not be pinned.
+    shard_cores: &'a [Option<usize>],
+    clock: Value,
+}
+
+#[derive(Serialize)]
+struct PhaseDocument<'a> {
+    name: &'a str,
+    phase_type: &'static str,
+    state: &'static str,
+    metrics: Vec<Metric>,
+    failures: Map<String, Value>,
+    status_codes: Map<String, Value>,
+    start_ns: u64,
+    issue_end_ns: Option<u64>,
+    end_ns: Option<u64>,
+    first_sent_ns: Option<u64>,
+    last_complete_ns: Option<u64>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Metric {
+    Counter(Counter),
+    Series(Box<Series>),
+}
+
+#[derive(Serialize)]
+struct Counter {
+    name: &'static str,
+    value: u64,
+}
+
+#[derive(Serialize)]
+struct Series {
+    name: &'static str,
+    count: u64,
+    total: u128,
+    min: Option<u64>,
+    max: Option<u64>,
+    sum_sq: f64,
+    percentiles: Map<String, Value>,
+    early_stopping_percentiles: Map<String, Value>,
+    histogram: Vec<((f64, f64), u64)>,
+    percentiles_null: Map<String, Value>,
+    clamped_low: u64,
+    clamped_high: u64,
+}
+
+/// The text of `final_snapshot.json`.
+pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
+    let tracked = Totals::of(snapshot.tracked());
+    let all = Totals::of(&snapshot.phases);
+    let document = Document {
+        counter: snapshot.counter,
+        timestamp_ns: snapshot.timestamp_ns,
+        state: snapshot.state.name(),
+        n_pending_tasks: snapshot.pending(),
+        metrics: counters(run_counters(snapshot))
+            // Connections mostly open before the tracked phases, so their series is that of the
+            // whole run.
+            .chain(series(&tracked.service, &tracked.ttfb, &all.connect))
+            .collect(),
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        git_sha: git_sha(),
+        started_unix_s: snapshot.started_unix_s,
+        interrupted_by: known(&snapshot.interrupted_by),
+        host: HostFacts {
+            kernel: known(&host.kernel),
+            cpu_model: known(&host.cpu_model),
+            cpus: host.cpus,
+            shard_cores: &snapshot.cores,
+            clock: clock(&snapshot.clock),
+        },
+        engine: json!({
+            "name": snapshot.engine.name,
+            "features": snapshot.engine.features,
+            "reason": known(&snapshot.engine.reason),
+        }),
+        phases: snapshot.phases.iter().map(phase_document).collect(),
+    };
+    pretty(&document)
+}
+
+/// Every counter of the run: those of endpoints first, in its order.
+pub fn run_counters(snapshot: &Snapshot) -> Vec<(&'static str, u64)> {
+    let all = Totals::of(&snapshot.phases);
+    let tracked = Totals::of(snapshot.tracked());
+    let mut list = vec![
+        ("total_samples_issued", all.counters.issued),
+        ("total_samples_completed", all.counters.completed),
+        ("total_samples_failed", all.counters.failed),
+        ("tracked_samples_issued", tracked.counters.issued),
+        ("tracked_samples_completed", tracked.counters.completed),
+        ("tracked_samples_failed", tracked.counters.failed),
+    ];
+    list.extend(FINISH_REASONS.map(|name| (name, 0)));
+    list.extend([
+        ("tracked_duration_ns", tracked.duration_ns),
+        ("legacy_loadgen_window_duration_ns", tracked.window_ns),
+        ("total_duration_ns", snapshot.total_duration_ns()),
+    ]);
+    let counted_above = ["samples_issued", "samples_completed", "samples_failed"];
+    list.extend(own_counters(&all).into_iter().filter(|(name, _)| !counted_above.contains(name)));
+    list
+}
+
+/// The percentiles of a distribution, and the reasons of those that are null. Both empty without a
+/// value.
+pub fn percentiles_json(distribution: &Distribution) -> (Map<String, Value>, Map<String, Value>) {
+    let (mut values, mut reasons) = (Map::new(), Map::new());
+    let count = distribution.count();
+    for (percentile, value) in PERCENTILES.iter().zip(distribution.percentiles().iter().flatten()) {
+        let key = percentile.key.to_owned();
+        let needed = count_needed(percentile.milli);
+        if count < needed {
+            reasons.insert(key.clone(), format!("needs {needed} values, has {count}").into());
+            values.insert(key, Value::Null);
+        } else {
+            values.insert(key, (*value as f64).into());
+        }
+    }
+    (values, reasons)
+}
+
+/// Set by whoever builds from a checkout (`LOADGEN_GIT_SHA=$(git rev-parse HEAD) cargo build`).
+pub fn git_sha() -> Option<&'static str> {
+    option_env!("LOADGEN_GIT_SHA")
+}
+
+/// JSON text as in every file: indented by 2, ending with a newline.
+pub fn pretty(document: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(document)
+        .expect("numbers, texts and string keys always serialise");
+    text.push('\n');
+    text
+}
+
+fn known(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn clock(facts: &ClockFacts) -> Value {
+    json!({
+        "source": facts.source,
+        "ticks_per_s": facts.ticks_per_s,
+        "error_ns_max": facts.error_ns_max,
+    })
+}
+
+fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
+    let happened = |instant: u64| (instant > 0).then_some(instant);
+    let totals = Totals::of([phase]);
+    PhaseDocument {
+        name: &phase.name,
+        phase_type: PhaseKind::name(phase.kind),
+        state: phase.state.name(),
+        metrics: counters(phase_counters(&totals))
+            .chain(series(&phase.service, &phase.ttfb, &phase.connect))
+            .collect(),
+        failures: phase
+            .failures
+            .iter()
+            .map(|(kind, tally)| (kind.name().to_owned(), tally.count.into()))
+            .collect(),
+        status_codes: status_codes(&totals),
+        start_ns: phase.start_ns,
+        issue_end_ns: happened(phase.issue_end_ns),
+        end_ns: happened(phase.end_ns),
+        first_sent_ns: happened(phase.first_sent_ns),
+        last_complete_ns: happened(phase.last_complete_ns),
+    }
+}
+
+/// Every counter of one phase.
+pub fn phase_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
+    let mut list = own_counters(totals);
+    list.extend([
+        ("duration_ns", totals.duration_ns),
+        ("legacy_loadgen_window_duration_ns", totals.window_ns),
+    ]);
+    list
+}
+
+/// Responses by status.
+pub fn status_codes(totals: &Totals) -> Map<String, Value> {
+    totals.statuses.iter().map(|(status, count)| (status.to_string(), count.into())).collect()
+}
+
+/// The shards' counters under their names in files. What happens to queries is counted in samples,
+/// as endpoints does.
+fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
+    let mut list: Vec<_> = totals
+        .counters
+        .iter()
+        .map(|(name, value)| match name {
+            "issued" => ("samples_issued", value),
+            "completed" => ("samples_completed", value),
+            "failed" => ("samples_failed", value),
+            "cancelled" => ("samples_cancelled", value),
+            "carried_in" => ("samples_carried_in", value),
+            other => (other, value),
+        })
+        .collect();
+    let after_cancelled = 1 + list
+        .iter()
+        .position(|(name, _)| *name == "samples_cancelled")
+        .expect("the shards count cancelled queries");
+    list.insert(after_cancelled, ("samples_in_flight_at_end", totals.in_flight_at_end));
+    list.extend([("client_busy_ns", totals.busy_ns), ("client_covered_ns", totals.covered_ns)]);
+    list
+}
+
+fn counters(list: impl IntoIterator<Item = (&'static str, u64)>) -> impl Iterator<Item = Metric> {
+    list.into_iter().map(|(name, value)| Metric::Counter(Counter { name, value }))
+}
+
+/// In closed loop there is no schedule: the headline latency counts from the send, as service does.
+fn series(service: &Distribution, ttfb: &Distribution, connect: &Distribution) -> [Metric; 4] {
+    [
+        one_series("sample_latency_ns", service),
+        one_series("service_latency_ns", service),
+        one_series("ttfb_ns", ttfb),
+        one_series("connect_ns", connect),
+    ]
+}
+
+fn one_series(name: &'static str, distribution: &Distribution) -> Metric {
+    let (percentiles, percentiles_null) = percentiles_json(distribution);
+    Metric::Series(Box::new(Series {
+        name,
+        count: distribution.count(),
+        total: distribution.total,
+        min: distribution.smallest(),
+        max: distribution.largest(),
+        sum_sq: distribution.sum_sq,
+        percentiles,
+        early_stopping_percentiles: Map::new(),
+        histogram: distribution
+            .log_buckets()
+            .iter()
+            .map(|bucket| ((bucket.low, bucket.high), bucket.count))
+            .collect(),
+        percentiles_null,
+        clamped_low: distribution.clamped_low,
+        clamped_high: distribution.clamped_high,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{finished, recorded};
+
+    fn document(snapshot: &Snapshot) -> Value {
+        let host = Host { kernel: "6.18".to_owned(), cpu_model: String::new(), cpus: 2 };
+        serde_json::from_str(&final_snapshot(snapshot, &host)).expect("valid JSON")
+    }
+
+    fn keys(value: &Value) -> String {
+        let keys: Vec<&str> =
+            value.as_object().expect("an object").keys().map(String::as_str).collect();
+        keys.join(" ")
+    }
+
+    fn metric<'a>(metrics: &'a Value, name: &str) -> &'a Value {
+        let mut all = metrics.as_array().expect("a list").iter();
+        all.find(|metric| metric["name"] == name).expect(name)
+    }
+
+    #[test]
+    fn document_has_the_keys_of_endpoints_in_its_order_and_ours_after() {
+        let document = document(&finished(20_000, 3));
+        let expected = "counter timestamp_ns state n_pending_tasks metrics schema version git_sha \
+             started_unix_s interrupted_by host engine phases";
+        assert_eq!(keys(&document), expected);
+        let counter = &document["metrics"][0];
+        assert_eq!(keys(counter), "type name value");
+        assert_eq!(counter["type"], "counter");
+        let latency = metric(&document["metrics"], "sample_latency_ns");
+        let expected = "type name count total min max sum_sq percentiles \
+             early_stopping_percentiles histogram percentiles_null clamped_low clamped_high";
+        assert_eq!(keys(latency), expected);
+        assert_eq!(latency["type"], "series");
+        let phase = &document["phases"][0];
+        let expected = "name phase_type state metrics failures status_codes start_ns \
+             issue_end_ns end_ns first_sent_ns last_complete_ns";
+        assert_eq!(keys(phase), expected);
+    }
+
+    #[test]
+    fn metrics_are_in_the_order_of_endpoints_counters_first() {
+        let document = document(&finished(20, 3));
+        let metrics = document["metrics"].as_array().expect("a list");
+        let names: Vec<&str> =
+            metrics.iter().filter_map(|metric| metric["name"].as_str()).collect();
+        let endpoints = "total_samples_issued total_samples_completed total_samples_failed \
+             tracked_samples_issued tracked_samples_completed tracked_samples_failed \
+             tracked_finish_reason_stop tracked_finish_reason_length \
+             tracked_finish_reason_tool_calls tracked_finish_reason_content_filter \
+             tracked_finish_reason_function_call tracked_finish_reason_other \
+             tracked_duration_ns legacy_loadgen_window_duration_ns total_duration_ns";
+        assert_eq!(names[..15].join(" "), endpoints);
+        assert_eq!(names[15..17], ["samples_cancelled", "samples_in_flight_at_end"]);
+        let series = ["sample_latency_ns", "service_latency_ns", "ttfb_ns", "connect_ns"];
+        assert_eq!(names[names.len() - 4..], series);
+        let kinds: Vec<&str> =
+            metrics.iter().filter_map(|metric| metric["type"].as_str()).collect();
+        assert!(kinds.is_sorted(), "counters come before series");
+        let mut unique = names.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), names.len(), "each name once");
+    }
+
+    #[test]
+    fn total_counts_all_phases_and_tracked_the_tracked_ones() {
+        let mut snapshot = finished(20, 3);
+        let mut warmup = PhaseTotals::new("warmup", PhaseKind::Warmup, 500_000_000);
+        warmup.add(&recorded(7, 1));
+        snapshot.phases.insert(0, warmup);
+        let document = document(&snapshot);
+        let value = |name: &str| metric(&document["metrics"], name)["value"].clone();
+        assert_eq!(value("total_samples_completed"), 27);
+        assert_eq!(value("tracked_samples_completed"), 20);
+        assert_eq!(value("total_samples_failed"), 4);
+        assert_eq!(value("tracked_duration_ns"), 5_000_000_000u64);
+        assert_eq!(value("legacy_loadgen_window_duration_ns"), 4_999_990_000u64);
+        assert_eq!(value("total_duration_ns"), 5_501_000_000u64);
+        assert_eq!(value("connections_opened"), 128);
+        assert_eq!(metric(&document["metrics"], "sample_latency_ns")["count"], 20);
+        assert_eq!(metric(&document["metrics"], "connect_ns")["count"], 128);
+        let warmup = &document["phases"][0];
+        assert_eq!(metric(&warmup["metrics"], "samples_completed")["value"], 7);
+        assert_eq!(warmup["failures"], json!({ "reset": 1 }));
+        assert_eq!(warmup["status_codes"], json!({ "200": 7 }));
+        assert_eq!(warmup["end_ns"], Value::Null, "it has not happened");
+    }
+
+    #[test]
+    fn histogram_has_thirty_pairs_of_edges_with_a_count() {
+        let document = document(&finished(20, 0));
+        let latency = metric(&document["metrics"], "sample_latency_ns");
+        let histogram = latency["histogram"].as_array().expect("a list");
+        assert_eq!(histogram.len(), 30);
+        assert_eq!(histogram[0][0][0], 1_000_000.0);
+        assert_eq!(histogram[0][1], 20);
+        assert_eq!(histogram[29][0][1], 10_000_000.0);
+    }
+
+    #[test]
+    fn a_series_without_a_value_has_no_figures_but_its_count() {
+        let document = document(&finished(0, 0));
+        let latency = metric(&document["metrics"], "sample_latency_ns");
+        assert_eq!((&latency["count"], &latency["min"]), (&json!(0), &Value::Null));
+        assert_eq!((&latency["percentiles"], &latency["histogram"]), (&json!({}), &json!([])));
+        assert_eq!(document["host"]["cpu_model"], Value::Null, "unknown is null");
+    }
+}
