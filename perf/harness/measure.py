@@ -84,13 +84,18 @@ def run(cell, client, options):
         row['first_recv_ms'] = (after['first_recv_ns'] - costs['exec_ns']) / 1e6
     row['rate'] = units / (row['window_s'] or options.seconds)
     row['cpu_us'] = cpu_s / units * 1e6 if units else None
-    try:
-        row |= reader(out)
-    except (ValueError, KeyError, TypeError) as error:
-        row['verdict'] = f'unreadable output: {error!r}'
+    row |= heard(reader, out)
     if costs['exit'] != 0:
         row['verdict'] = f"exit {costs['exit']}: {' '.join(err.split())[-200:]}"
     return row
+
+
+def heard(reader, text):
+    """What the client says; a client that says something else spoils its run, not the study."""
+    try:
+        return reader(text)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return {'verdict': f'unreadable output: {error!r}'}
 
 
 def judge(row, options):

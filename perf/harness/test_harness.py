@@ -53,6 +53,13 @@ class Readers(unittest.TestCase):
             'own_count': 7, 'own_errors': 1, 'p50_us': 320.0, 'p99_us': None})
 
 
+    def test_output_of_another_shape_spoils_the_run_and_not_the_study(self):
+        for _, reader in clients.CLIENTS.values():
+            for text in ('', 'null', '{}', '[]', 'unable to connect', '10 requests in 1s\n'):
+                self.assertIn('unreadable output', measure.heard(reader, text)['verdict'], text)
+        self.assertNotIn('verdict', measure.heard(clients.read_wrk, WRK))
+
+
 class Verdicts(unittest.TestCase):
     OPTIONS = types.SimpleNamespace(background=0.15)
 
