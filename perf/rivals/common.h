@@ -1,0 +1,137 @@
+// What the programs of this folder share: the counter page, the listener, the search for the end of
+// a request.
+#ifndef PERF_COMMON_H
+#define PERF_COMMON_H
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FD_LIMIT 65536
+
+// A file that the harness reads while the server runs. The server is the only writer, so a counter
+// is a plain load and store; both sides use whole, aligned 64-bit words, which never tear.
+// The harness knows the order of the fields.
+struct page {
+    _Atomic uint64_t requests;
+    _Atomic uint64_t connections;
+    _Atomic uint64_t first_recv_ns; // CLOCK_MONOTONIC, 0 before the first byte of a client
+    _Atomic uint64_t last_recv_ns;
+    _Atomic uint64_t chunks;       // SSE server: chunks handed to the kernel
+    _Atomic uint64_t pace_slips;   // SSE server: instants given up when 1 ms or more behind
+    _Atomic uint64_t send_faults;  // connections cut for what the client did, see each server
+};
+
+static inline uint64_t load(_Atomic uint64_t *word) {
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline void store(_Atomic uint64_t *word, uint64_t value) {
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static inline void add(_Atomic uint64_t *word, uint64_t n) {
+    store(word, load(word) + n);
+}
+
+static inline uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static inline void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+// A spinning server that outlives the study would spoil every later measurement. It dies with its
+// parent, and after `limit_s` seconds whatever happens.
+static inline void die_early(unsigned limit_s) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL)) fail("prctl");
+    alarm(limit_s);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static inline struct page *open_page(const char *path) {
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || ftruncate(fd, 4096)) fail(path);
+    void *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED) fail("mmap");
+    close(fd);
+    return page;
+}
+
+static inline int listen_on(int port) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+    if (fd < 0) fail("socket");
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 4096)) fail("listen");
+    return fd;
+}
+
+// A client that stops reading would block the one thread; it is cut after a second instead.
+static inline int accept_one(int listener) {
+    int fd = accept4(listener, 0, 0, SOCK_CLOEXEC), on = 1;
+    if (fd < 0) return -1;
+    struct timeval second = {.tv_sec = 1};
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
+    if (fd < FD_LIMIT) return fd;
+    close(fd);
+    return -1;
+}
+
+// -1 if the client is gone, which is its right, or did not read for a second (errno EAGAIN).
+static inline int send_all(int fd, const char *bytes, size_t n) {
+    while (n) {
+        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return -1;
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+    return 0;
+}
+
+// How many requests end in these bytes. A request is a head without a body, so it ends at a blank
+// line. `matched` is how much of CR LF CR LF the bytes before ended with: the reads of a connection
+// may be cut anywhere, and no byte has to be kept.
+static inline unsigned count_requests(uint8_t *matched, const char *bytes, size_t n) {
+    static const char END[4] = {'\r', '\n', '\r', '\n'};
+    unsigned found = 0;
+    size_t i = 0;
+    if (*matched == 0) {
+        const char *end;
+        while ((end = memmem(bytes + i, n - i, END, 4))) {
+            found++;
+            i = (size_t)(end + 4 - bytes);
+        }
+    }
+    for (; i < n; i++) {
+        if (bytes[i] == END[*matched]) {
+            if (++*matched < 4) continue;
+            found++;
+            *matched = 0;
+        } else {
+            *matched = bytes[i] == '\r';
+        }
+    }
+    return found;
+}
+#endif
