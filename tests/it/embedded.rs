@@ -30,7 +30,7 @@ fn without_a_url_the_tool_loads_its_own_endpoint(engine: Engine) {
     assert_eq!(outcome.summary()["engine"]["name"], engine.name());
     let said = (outcome.stdout.clone() + &outcome.stderr).to_lowercase();
     assert!(said.contains("embedded"), "it is said whose ceiling this is; {}", outcome.story());
-    // The answer is one sentence with a number in it.
+    // The answer is a sentence with a number in it; numbers are grouped by blanks.
     let answer = outcome.stdout.lines().find(|line| line.contains("requests/s"));
     let answer = answer.unwrap_or_else(|| panic!("no rate in the report; {}", outcome.story()));
     assert!(answer.contains(|c: char| c.is_ascii_digit()), "{answer}");
