@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::run::{Outcome, Run, number};
 use crate::support::server::Server;
-use crate::support::{Engine, on_both_engines};
+use crate::support::{Engine, on_both_engines, shard_counts};
 
 /// What a run may take beyond its duration: start, drain, files, on a busy machine.
 const OVERHEAD: Duration = Duration::from_secs(4);
@@ -30,7 +30,7 @@ fn max_throughput(engine: Engine, url: &str, more: &str) -> Outcome {
 }
 
 fn a_number_of_requests_is_exact(engine: Engine) {
-    for shards in [1, 2] {
+    for shards in shard_counts() {
         for requests in [1, 7, 100, 10_000] {
             let server = Server::start();
             let outcome = max_throughput(
@@ -46,7 +46,7 @@ fn a_number_of_requests_is_exact(engine: Engine) {
 }
 
 fn several_urls_take_turns_over_all_shards(engine: Engine) {
-    for shards in [1, 2] {
+    for shards in shard_counts() {
         let server = Server::start();
         let urls: Vec<String> =
             ["plain?a", "chunked?b", "204?c"].map(|path| server.url(path)).into();
@@ -58,7 +58,9 @@ fn several_urls_take_turns_over_all_shards(engine: Engine) {
 }
 
 fn concurrency_is_reached_and_never_exceeded(engine: Engine) {
-    for (connections, shards) in [(1, 1), (8, 1), (8, 2), (33, 2)] {
+    let shards = shard_counts();
+    let cases = [1, 8, 33].into_iter().flat_map(|c| shards.iter().map(move |shards| (c, shards)));
+    for (connections, shards) in cases {
         let server = Server::start();
         let outcome = max_throughput(
             engine,
@@ -150,7 +152,7 @@ fn warm_up_by_time_is_not_tracked(engine: Engine) {
 }
 
 fn warm_up_by_number_is_exact(engine: Engine) {
-    for shards in [1, 2] {
+    for shards in shard_counts() {
         let server = Server::start();
         let more = format!("--warmup 50 -n 100 -c 4 -t {shards}");
         let outcome = max_throughput(engine, &server.url("plain"), &more);

@@ -80,6 +80,16 @@ macro_rules! on_both_engines {
 }
 pub(crate) use on_both_engines;
 
+/// The numbers of shards that exactness is proved for: one, and several where there are several cores.
+pub fn shard_counts() -> &'static [u64] {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores > 1 {
+        return &[1, 2];
+    }
+    skip("one core carries one shard only; several are not tried");
+    &[1]
+}
+
 /// Says on stderr why a test proves nothing here.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();

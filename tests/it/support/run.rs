@@ -92,9 +92,8 @@ impl Run {
     }
 
     /// Runs a copy of it as this user, who may not be able to reach the build folder.
-    pub fn by_user(mut self, user: u32) -> Run {
-        self.program = self.folder.join("program");
-        fs::copy(BINARY, &self.program).unwrap();
+    pub fn by_user(mut self, user: u32, program: &Path) -> Run {
+        self.program = program.to_path_buf();
         self.user = Some(user);
         self
     }

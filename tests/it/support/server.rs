@@ -164,6 +164,11 @@ impl Server {
         self.shared.lock().get(path).map_or(0, |seen| seen.requests)
     }
 
+    /// The most requests of a path that waited at the same time. Cheap, too.
+    pub fn in_flight_max(&self, path: &str) -> u64 {
+        self.shared.lock().get(path).map_or(0, |seen| seen.in_flight_max)
+    }
+
     /// Requests on every path together.
     pub fn requests_total(&self) -> u64 {
         self.shared.lock().values().map(|seen| seen.requests).sum()
