@@ -28,7 +28,10 @@ pub mod recorder;
 pub mod shard;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
-#[expect(unsafe_code, reason = "the system-call wall: every unsafe block of the workspace is below")]
+#[expect(
+    unsafe_code,
+    reason = "the system-call wall: every unsafe block of the workspace is below"
+)]
 pub mod sys;
 pub mod token;
 pub mod wheel;

@@ -1,2 +1,24 @@
-//! One integration binary.
-fn main() {}
+//! The integration tests, in one binary. Each module holds one kind of claim; `support` holds what
+//! they stand on.
+//!
+//! The tests see the program from outside: its arguments, exit code, output, files, and the bytes
+//! that reach an independent server. Load tests run under both I/O back ends: `cargo test --test it
+//! uring::` picks one.
+
+mod support; // the independent server, the harness, seccomp and signals; with tests of its own
+
+mod ground_truth; // the independent server does what its scripts say
+
+mod awkward; // legal but odd answers are successes, cut ones failures, nothing is retried in secret
+mod count; // -n, -d, -c, warm-up and several URLs, exact at the server
+mod embedded; // no URL: the tool's own endpoint; `serve`
+mod file; // result files, --json, secrets
+mod hostile; // endpoints that fail: counted, reported, never a hang
+mod interrupt; // Ctrl-C once and twice
+mod nginx; // a real server
+mod platform; // io_uring refused, small limits
+mod request; // what is on the wire
+mod setup; // refused, unresolvable, out of limits: exit 3
+mod tidy; // the rules of docs/STYLE.md
+mod timeout; // every timeout, and the drain
+mod usage; // wrong flags: exit 2

@@ -1,0 +1,108 @@
+//! Wrong usage ends with exit code 2, before anything is sent, and names the flag, the value it got
+//! and what is allowed.
+
+use crate::support::run::{Outcome, Run};
+use crate::support::server::Server;
+
+/// A server that must see nothing, and the outcome of a run with `SERVER` replaced by its URL.
+fn run(arguments: &[&str]) -> Outcome {
+    let server = Server::start();
+    let url = server.url("plain");
+    let arguments = arguments.iter().map(|argument| argument.replace("SERVER", &url));
+    let outcome = Run::new().args(arguments).finish();
+    assert_eq!(server.requests_total(), 0, "nothing was sent; {}", outcome.story());
+    outcome
+}
+
+/// (arguments, words of the message; `|` stands between names of the same flag)
+const WRONG: &[(&[&str], &[&str])] = &[
+    (&["max-throughput", "SERVER", "--no-such-flag"], &["--no-such-flag"]),
+    (&["max-throughput", "SERVER", "-c", "many"], &["-c|--connections", "many"]),
+    (&["max-throughput", "SERVER", "-c", "0"], &["-c|--connections", "0"]),
+    (&["max-throughput", "SERVER", "-c", "-3"], &["-3"]),
+    (&["max-throughput", "SERVER", "-c"], &["-c|--connections"]),
+    (&["max-throughput", "SERVER", "-n", "some"], &["-n|--requests", "some"]),
+    (&["max-throughput", "SERVER", "-n", "0"], &["-n|--requests", "0"]),
+    (&["max-throughput", "SERVER", "-d", "5parsecs"], &["-d|--duration", "5parsecs"]),
+    (&["max-throughput", "SERVER", "-d", "0s"], &["-d|--duration"]),
+    (&["max-throughput", "SERVER", "-t", "0"], &["-t", "0"]),
+    (&["max-throughput", "SERVER", "--timeout", "soon"], &["--timeout", "soon"]),
+    (&["max-throughput", "SERVER", "--warmup", "a-bit"], &["--warmup", "a-bit"]),
+    (&["max-throughput", "SERVER", "--engine", "steam"], &["--engine", "steam", "epoll"]),
+    (&["max-throughput", "SERVER", "--accept-status", "300-200"], &["--accept-status", "300-200"]),
+    (&["max-throughput", "SERVER", "--accept-status", "all"], &["--accept-status", "all"]),
+    (&["max-throughput", "SERVER", "--cores", "4095"], &["--cores", "4095"]),
+    (&["max-throughput", "SERVER", "--cores", "0-"], &["--cores", "0-"]),
+    (&["max-throughput", "SERVER", "--cores", "one"], &["--cores", "one"]),
+    (&["max-throughput", "SERVER", "-H", "NoColon"], &["-H|--header", "NoColon"]),
+    (&["max-throughput", "SERVER", "-H", "Bad Name: x"], &["-H|--header", "Bad Name"]),
+    (&["max-throughput", "SERVER", "-H", "X: a\r\nY: b"], &["-H|--header"]),
+    (&["max-throughput", "SERVER", "-m", "GET /x"], &["-m|--method", "GET /x"]),
+    (&["max-throughput", "SERVER", "-b", "x", "--body-file", "y"], &["--body-file"]),
+    (
+        &["max-throughput", "SERVER", "--body-file", "no-such-file"],
+        &["--body-file", "no-such-file"],
+    ),
+    (&["max-throughput", "SERVER", "--connect-to", "nonsense"], &["--connect-to", "nonsense"]),
+    (&["max-throughput", "SERVER", "--abort-if", "failed"], &["--abort-if", "failed"]),
+    (&["max-throughput", "SERVER", "-R", "100"], &["-R|--rate"]),
+    (&["max-throughput", "https://127.0.0.1/"], &["TLS"]),
+    (&["max-throughput", "ftp://127.0.0.1/"], &["ftp"]),
+    (&["max-throughput", "http://"], &["http://"]),
+    (&["max-throughput", "http://127.0.0.1:99999/"], &["99999"]),
+    (&["https://127.0.0.1/"], &["TLS"]),
+    (&["concurrency", "SERVER"], &["-c|--connections"]),
+];
+
+#[test]
+fn wrong_usage_names_the_flag_and_the_value() {
+    for (arguments, words) in WRONG {
+        let outcome = run(arguments);
+        outcome.expect_code(2);
+        assert_eq!(outcome.stdout, "", "results only; {}", outcome.story());
+        let said = outcome.stderr.to_lowercase();
+        for word in *words {
+            let is_said = word.split('|').any(|name| said.contains(&name.to_lowercase()));
+            assert!(is_said, "does not say {word:?}; {}", outcome.story());
+        }
+        assert!(outcome.stderr.lines().count() <= MESSAGE_LINES, "{}", outcome.story());
+    }
+}
+
+/// A message that scrolls the command away helps nobody.
+const MESSAGE_LINES: usize = 12;
+
+#[test]
+fn right_usage_is_no_error() {
+    // Negative control of the table: the command it is built on works.
+    let server = Server::start();
+    let url = server.url("plain");
+    let outcome = Run::new().args(["max-throughput", url.as_str(), "-c", "1", "-n", "3"]).finish();
+    outcome.expect_successes(3);
+    // Accepted from the start, though nothing can be untrusted yet.
+    let outcome =
+        Run::new().args([url.as_str(), "-n", "3", "-c", "1", "--allow-untrusted"]).finish();
+    outcome.expect_successes(3);
+    assert_eq!(server.requests_total(), 6);
+}
+
+#[test]
+fn without_arguments_examples_are_shown() {
+    let outcome = Run::new().default_report_dir().finish();
+    let said = outcome.stdout.clone() + &outcome.stderr;
+    assert!(matches!(outcome.code(), Some(0 | 2)), "{}", outcome.story());
+    let examples = said.lines().filter(|line| line.contains("loadgen-uring ")).count();
+    assert!(examples >= 5, "{}", outcome.story());
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let help = Run::new().default_report_dir().args(["--help"]).finish();
+    help.expect_code(0);
+    for word in ["max-throughput", "concurrency", "serve", "doctor", "--cores"] {
+        assert!(help.stdout.contains(word), "{word}; {}", help.story());
+    }
+    let version = Run::new().default_report_dir().args(["--version"]).finish();
+    version.expect_code(0);
+    assert!(version.stdout.contains(env!("CARGO_PKG_VERSION")), "{}", version.story());
+}
