@@ -7,6 +7,7 @@
 //! schema of `config.yaml`.
 
 mod document;
+mod flags;
 pub mod unit;
 
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +24,7 @@ use crate::request::url::{REDACTED, Secret, Url, masked, parse_port};
 use crate::request::{Header, RequestShape};
 
 pub use document::to_yaml;
+pub use flags::flags;
 
 /// A load command, typed.
 #[derive(Clone, Debug)]
@@ -295,6 +297,16 @@ impl CommonConfig {
 }
 
 impl ServeConfig {
+    /// The endpoint that runs in the process of a load without URL.
+    pub fn embedded(config: &Config) -> ServeConfig {
+        ServeConfig {
+            common: config.common.clone(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            body_bytes: 100,
+            delay_ns: 0,
+        }
+    }
+
     /// Types what was typed.
     pub fn from_cli(serve: Serve) -> Result<ServeConfig, Error> {
         let Serve { flags, common } = serve;

@@ -4,8 +4,6 @@
 //! [`Check`]; [`run`] is the thin shell that reads them. A WARN costs accuracy or comfort; a FAIL
 //! means that no run will start.
 
-use std::path::Path;
-
 use loadgen_shards::reactor::{EngineChoice, EngineReport};
 use serde::Serialize;
 
@@ -60,7 +58,7 @@ fn examine(engine: EngineChoice) -> Vec<Check> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let status = read("/proc/self/status");
     let limits = read("/proc/self/limits");
-    let uring = probe_uring();
+    let uring = loadgen_shards::sys::uring::probe();
     let mut checks = vec![
         kernel(&read("/proc/sys/kernel/osrelease")),
         io_uring(&uring, engine),
@@ -90,13 +88,6 @@ fn examine(engine: EngineChoice) -> Vec<Check> {
     checks.push(ports(&read("/proc/sys/net/ipv4/ip_local_port_range")));
     checks.push(somaxconn(&read("/proc/sys/net/core/somaxconn")));
     checks
-}
-
-/// Whether io_uring can be used here: cause and fix where not.
-fn probe_uring() -> Result<EngineReport, String> {
-    let is_there = Path::new("/proc/sys/kernel/io_uring_disabled").exists();
-    let report = EngineReport { name: "io_uring", features: Vec::new(), reason: String::new() };
-    if is_there { Ok(report) } else { Err("this kernel has none".into()) }
 }
 
 fn kernel(osrelease: &str) -> Check {

@@ -1,19 +1,83 @@
-//! Load generator for HTTP and LLM inference endpoints.
+//! Load generator for HTTP and LLM inference endpoints: io_uring, one shard per core, and numbers
+//! that say whether to believe them.
+//!
+//! ```text
+//! argv ─▶ cli ─▶ config ─▶ plan ─▶ load ─▶ session ═▶ shards
+//!                                   │ ◀── snapshot ◀──┘
+//!                                   └─▶ report, display, progress, files
+//! ```
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 mod cli;
+#[cfg(target_os = "linux")]
 mod config;
+#[cfg(target_os = "linux")]
 mod cores;
+#[cfg(target_os = "linux")]
 mod display;
+#[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
 mod error;
+#[cfg(target_os = "linux")]
 mod expression;
+#[cfg(target_os = "linux")]
 mod files;
+#[cfg(target_os = "linux")]
+mod load;
+#[cfg(target_os = "linux")]
 mod plan;
+#[cfg(target_os = "linux")]
 mod progress;
+#[cfg(target_os = "linux")]
 mod report;
+#[cfg(target_os = "linux")]
 mod request;
+#[cfg(target_os = "linux")]
 mod session;
+#[cfg(target_os = "linux")]
 mod snapshot;
 
-fn main() {}
+use std::process::ExitCode;
+
+/// Elsewhere than Linux every command says what it needs.
+#[cfg(not(target_os = "linux"))]
+fn main() -> ExitCode {
+    eprintln!(
+        "loadgen-uring needs Linux, as its engine is io_uring; in a container: \
+         docker run --rm -it --security-opt seccomp=unconfined rust cargo install loadgen-uring"
+    );
+    ExitCode::from(3)
+}
+
+#[cfg(target_os = "linux")]
+fn main() -> ExitCode {
+    // First of all, so that the 20 ms of the clock's calibration run while everything else starts.
+    let calibrator = loadgen_shards::clock::Calibrator::begin();
+    load::install_panic_hook();
+    let outcome = match cli::parse(std::env::args_os().skip(1)) {
+        Ok(cli::Parsed::Text(text)) => {
+            print!("{text}");
+            Ok(0)
+        }
+        Ok(cli::Parsed::Doctor(common)) => doctor(common),
+        Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
+        Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("loadgen-uring: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn doctor(common: cli::Common) -> Result<u8, error::Error> {
+    let (text, outcome) = doctor::run(&config::CommonConfig::from_cli(common)?);
+    print!("{text}");
+    outcome.map(|()| 0)
+}

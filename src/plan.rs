@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use loadgen_shards::phase::{PhaseKind, Timeouts};
 use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::sys::limits::raise_nofile;
 
 use crate::config::{Config, ReportDir, ServeConfig, Warmup};
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need};
@@ -28,6 +29,8 @@ pub struct Plan {
     /// How the cores were chosen, in words: "1 of 2 allowed cores, as the endpoint is on this
     /// host".
     pub cores_reason: String,
+    /// `--cores` as typed.
+    pub cores_flag: Option<String>,
     /// Whether shards never sleep.
     pub spin: bool,
     /// I/O back end asked for.
@@ -121,8 +124,8 @@ impl Plan {
         check_source(&config)?;
         let Choice { cores, reason, spin, notices } = choose(&config, host, is_local)?;
         let connections = config.connections.unwrap_or(CONNECTIONS_PER_SHARD * cores.len() as u32);
-        let needed = descriptors(connections, cores.len() as u64, is_embedded);
-        check_descriptors(connections, needed, nofile(needed))?;
+        let needed = descriptors(connections, table.targets.len() as u64, cores.len() as u64, is_embedded);
+        check_descriptors(connections, needed, raise_nofile(needed))?;
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(PathBuf::from(format!(
                 "results/{}-{}",
@@ -132,6 +135,10 @@ impl Plan {
             ReportDir::Path(path) => Some(path.clone()),
             ReportDir::None => None,
         };
+        let cores_flag = match &config.common.cores {
+            CoreRequest::List(list) => Some(cores::list_text(list)),
+            CoreRequest::Count(_) | CoreRequest::Default => None,
+        };
         config.connections = Some(connections);
         config.common.cores = CoreRequest::List(cores.clone());
         config.common.spin = spin;
@@ -139,6 +146,7 @@ impl Plan {
         Ok(Plan {
             cores,
             cores_reason: reason,
+            cores_flag,
             spin,
             engine: config.common.engine,
             table,
@@ -213,11 +221,11 @@ fn check_source(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// Descriptors of this process: a socket for each connection, and its other end if the endpoint is
-/// ours too.
-fn descriptors(connections: u32, shards: u64, is_embedded: bool) -> u64 {
+/// Descriptors of this process: a socket for each connection to each target, and its other end if
+/// the endpoint is ours too.
+fn descriptors(connections: u32, targets: u64, shards: u64, is_embedded: bool) -> u64 {
     let ends = if is_embedded { 2 } else { 1 };
-    u64::from(connections) * ends + shards * DESCRIPTORS_PER_SHARD + DESCRIPTORS_OTHER
+    u64::from(connections) * targets * ends + shards * DESCRIPTORS_PER_SHARD + DESCRIPTORS_OTHER
 }
 
 fn check_descriptors(connections: u32, needed: u64, limit: Result<u64, u64>) -> Result<(), Error> {
@@ -229,16 +237,6 @@ fn check_descriptors(connections: u32, needed: u64, limit: Result<u64, u64>) -> 
              service, --ulimit nofile= of the container; then ulimit -n {needed}"
         ))),
     }
-}
-
-/// Raises the soft RLIMIT_NOFILE to at least `needed` where the hard one allows. The soft limit
-/// afterwards, or the hard limit that is too low.
-fn nofile(needed: u64) -> Result<u64, u64> {
-    let text = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let limits = text.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let soft =
-        limits.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(u64::MAX);
-    if soft >= needed { Ok(soft) } else { Err(soft) }
 }
 
 fn unix_seconds() -> u64 {
@@ -420,8 +418,9 @@ mod tests {
 
     #[test]
     fn too_many_connections_for_the_descriptors_name_the_way_out() {
-        assert_eq!(descriptors(100, 2, false), 100 + 32 + 64);
-        assert_eq!(descriptors(100, 2, true), 200 + 32 + 64);
+        assert_eq!(descriptors(100, 1, 2, false), 100 + 32 + 64);
+        assert_eq!(descriptors(100, 1, 2, true), 200 + 32 + 64);
+        assert_eq!(descriptors(100, 3, 2, false), 300 + 32 + 64);
         assert_eq!(check_descriptors(100, 196, Ok(196)), Ok(()));
         for limit in [Ok(195), Err(195)] {
             let error = check_descriptors(100, 196, limit).expect_err("one too few");

@@ -1,1 +1,416 @@
-//! Stub.
+//! One run: shards are started, phases handed to them, recordings merged into the [`Snapshot`].
+//!
+//! The caller owns the loop and the clock on the wall: it calls [`Session::poll`] until the run is
+//! over, shows and writes what it finds in between, and says [`Session::stop`] or
+//! [`Session::cancel`] when the user or a rule wants an end. A session knows nothing of terminals
+//! and files.
+
+mod rules;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use loadgen_shards::clock::{self, Calibration, Calibrator};
+use loadgen_shards::failure::Failures;
+use loadgen_shards::limits::INTERVAL_NS;
+use loadgen_shards::phase::{Command, Message, Pattern, PhasePlan, Positions, Ready};
+use loadgen_shards::reactor::EngineReport;
+use loadgen_shards::recorder::Recording;
+use loadgen_shards::shard::{self, Link, ShardPlan};
+use loadgen_shards::sys::affinity;
+use loadgen_shards::sys::time::monotonic_ns;
+use loadgen_shards::sys::wake::Waker;
+
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::snapshot::{ClockFacts, PhaseTotals, Snapshot, State};
+
+use rules::Rules;
+
+/// A run that is going on.
+pub struct Session {
+    plan: Arc<Plan>,
+    shards: Vec<ShardHandle>,
+    messages: Receiver<Message>,
+    calibrator: Calibrator,
+    calibrated_ns: u64,
+    progress: Vec<PhaseProgress>,
+    snapshot: Snapshot,
+    rules: Rules,
+    begin_ns: u64,
+    /// Connections that could not be opened before the first phase.
+    refused: Failures,
+}
+
+/// Control's ends of the channels to one shard.
+struct ShardHandle {
+    thread: Option<JoinHandle<()>>,
+    commands: Sender<Command>,
+    recycle: Sender<(Box<Recording>, Calibration)>,
+    waker: Option<Waker>,
+    has_exited: bool,
+}
+
+/// What the shards have said of one phase.
+struct PhaseProgress {
+    positions: Arc<Positions>,
+    ended: usize,
+    in_flight_at_end: u64,
+}
+
+impl Session {
+    /// Starts the shards; they open their connections. Calibration goes on meanwhile.
+    pub fn start(plan: Arc<Plan>, mut calibrator: Calibrator) -> Result<Session, Error> {
+        let shards = plan.cores.len() as u32;
+        let (message_sender, messages) = bounded(MESSAGES);
+        let provisional = calibrator.provisional();
+        let mut handles = Vec::new();
+        for index in 0..shards {
+            let (command_sender, commands) = bounded(COMMANDS);
+            let (recycle, recycled) = bounded(RECORDINGS);
+            let link = Link { commands, messages: message_sender.clone(), recycled };
+            let thread = shard::spawn(shard_plan(&plan, index, provisional), link)
+                .map_err(|error| Error::setup(format!("cannot start a thread: {error}")))?;
+            handles.push(ShardHandle {
+                thread: Some(thread),
+                commands: command_sender,
+                recycle,
+                waker: None,
+                has_exited: false,
+            });
+        }
+        // Threads inherit niceness, so only now: control never takes a core from a shard.
+        affinity::be_nice(CONTROL_NICE);
+        let progress = plan.phases.iter().map(|phase| PhaseProgress {
+            positions: Arc::new(Positions::new(phase.requests, shards)),
+            ended: 0,
+            in_flight_at_end: 0,
+        });
+        Ok(Session {
+            progress: progress.collect(),
+            snapshot: empty_snapshot(&plan),
+            rules: Rules::new(),
+            shards: handles,
+            messages,
+            calibrator,
+            calibrated_ns: 0,
+            begin_ns: monotonic_ns(),
+            refused: Failures::default(),
+            plan,
+        })
+    }
+
+    /// Waits until every shard is ready, `is_stopped` says so, or one could not be set up. True:
+    /// ready.
+    pub fn await_ready(&mut self, mut is_stopped: impl FnMut() -> bool) -> Result<bool, Error> {
+        let mut ready = 0;
+        while ready < self.shards.len() {
+            if is_stopped() {
+                return Ok(false);
+            }
+            match self.messages.recv_timeout(READY_POLL) {
+                Ok(Message::Ready(message)) => {
+                    self.note_ready(*message);
+                    ready += 1;
+                }
+                Ok(Message::Refused { reason, .. }) => return Err(Error::setup(reason)),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::setup("the shards ended before they were ready"));
+                }
+            }
+        }
+        if self.snapshot.connections_open == 0 {
+            return Err(self.nothing_opened());
+        }
+        Ok(true)
+    }
+
+    fn note_ready(&mut self, ready: Ready) {
+        let shard = &mut self.shards[ready.shard as usize];
+        shard.waker = Some(ready.waker);
+        self.snapshot.cores[ready.shard as usize] = ready.core;
+        self.snapshot.connections_open += ready.connections_open;
+        self.refused.add(&ready.failures);
+        let engine = &mut self.snapshot.engine;
+        if engine.name.is_empty() || (engine.reason.is_empty() && !ready.engine.reason.is_empty()) {
+            *engine = ready.engine;
+        }
+    }
+
+    /// Every attempt to connect failed: a set-up error, with what to check.
+    fn nothing_opened(&self) -> Error {
+        let endpoint = self.plan.endpoints.first().map_or("the endpoint", String::as_str);
+        let (kind, tally) =
+            self.refused.iter().max_by_key(|(_, tally)| tally.count).expect("each attempt is told");
+        let said = tally.first_message.as_str();
+        Error::setup(format!(
+            "cannot connect to {endpoint}: {said} ({}, {} attempts); check that the server runs and \
+             listens there, and what lies between (curl -v {endpoint})",
+            kind.name(),
+            tally.count
+        ))
+    }
+
+    /// Hands all phases to the shards; the first begins at once.
+    pub fn begin(&mut self) {
+        let calibration = self.calibrator.finish();
+        self.calibrated_ns = monotonic_ns();
+        self.snapshot.clock.ticks_per_s = calibration.ticks_per_s();
+        self.snapshot.state = State::Live;
+        let mut start_ns = monotonic_ns() + START_DELAY_NS;
+        let plan = Arc::clone(&self.plan);
+        for (index, phase) in plan.phases.iter().enumerate() {
+            self.snapshot.phases[index].start_ns = start_ns;
+            for (shard, handle) in self.shards.iter().enumerate() {
+                let shard_phase = PhasePlan {
+                    index: index as u32,
+                    kind: phase.kind,
+                    pattern: Pattern::ClosedLoop {
+                        in_flight: share(phase.in_flight, self.shards.len(), shard),
+                        positions: Arc::clone(&self.progress[index].positions),
+                    },
+                    start_ns,
+                    duration_ns: phase.duration_ns,
+                    drain_timeout_ns: phase.drain_timeout_ns,
+                    clock: calibration,
+                };
+                // The channel has room for every phase and a stop.
+                let _ = handle.commands.try_send(Command::Phase(Box::new(shard_phase)));
+            }
+            // The next phase joins without a gap where the end is known; else as soon as each shard
+            // is through.
+            start_ns = match (phase.duration_ns, phase.requests, phase.drain_timeout_ns) {
+                (Some(length_ns), None, 0) if start_ns > 0 => start_ns + length_ns,
+                _ => 0,
+            };
+        }
+        self.wake_all();
+        self.begin_ns = monotonic_ns();
+    }
+
+    /// Takes in what the shards have said, for at most `timeout`, and shows each recording to
+    /// `watch`. True: the run is over.
+    pub fn poll(&mut self, timeout: Duration, mut watch: impl FnMut(&Recording)) -> bool {
+        match self.messages.recv_timeout(timeout) {
+            Ok(message) => self.take(message, &mut watch),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.interrupted_by("the shards ended early"),
+        }
+        while let Ok(message) = self.messages.try_recv() {
+            self.take(message, &mut watch);
+        }
+        let now_ns = monotonic_ns();
+        if now_ns - self.calibrated_ns >= INTERVAL_NS {
+            self.calibrated_ns = now_ns;
+            self.calibrator.refresh(INTERVAL_NS);
+            self.snapshot.clock.error_ns_max = self.calibrator.error_ns_max();
+        }
+        if let Some(reason) = self.rules.broken(&self.plan, &self.snapshot, now_ns - self.begin_ns)
+        {
+            self.cancel(&reason);
+        }
+        self.snapshot.timestamp_ns = now_ns;
+        self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        let shards = self.shards.len();
+        self.progress.iter().all(|phase| phase.ended == shards)
+            || self.shards.iter().any(|shard| shard.has_exited)
+    }
+
+    fn take(&mut self, message: Message, watch: &mut impl FnMut(&Recording)) {
+        match message {
+            Message::Interval { shard, recording } => {
+                watch(&recording);
+                self.take_recording(shard, recording);
+            }
+            Message::PhaseEnded { phase, start_ns, issue_end_ns, end_ns, in_flight_at_end, .. } => {
+                let (index, shards) = (phase as usize, self.shards.len());
+                let progress = &mut self.progress[index];
+                progress.ended += 1;
+                progress.in_flight_at_end += in_flight_at_end;
+                let totals = &mut self.snapshot.phases[index];
+                if start_ns > 0 && (totals.start_ns == 0 || start_ns < totals.start_ns) {
+                    totals.start_ns = start_ns;
+                }
+                totals.issue_end_ns = totals.issue_end_ns.max(issue_end_ns);
+                totals.end_ns = totals.end_ns.max(end_ns);
+                if progress.ended == shards {
+                    totals.in_flight_at_end = progress.in_flight_at_end;
+                    totals.state = match self.snapshot.state {
+                        State::Interrupted => State::Interrupted,
+                        _ => State::Complete,
+                    };
+                }
+            }
+            Message::Exited { shard } => self.shards[shard as usize].has_exited = true,
+            Message::Refused { reason, .. } => self.interrupted_by(&reason),
+            Message::Ready(_) => {}
+        }
+    }
+
+    fn take_recording(&mut self, shard: u32, recording: Box<Recording>) {
+        self.rules.watch(&recording);
+        let totals = &mut self.snapshot.phases[recording.phase as usize];
+        totals.state = totals.state.max(State::Live);
+        if totals.start_ns == 0 {
+            totals.start_ns = recording.begin_ns;
+        }
+        totals.add(&recording);
+        // A shard that is gone needs none.
+        let recycled = (recording, self.calibrator.current());
+        let _ = self.shards[shard as usize].recycle.try_send(recycled);
+    }
+
+    /// Stops issuing and drains. `reason`: a fragment for the report.
+    pub fn stop(&mut self, reason: &str) {
+        self.interrupted_by(reason);
+        self.tell_all(|| Command::Stop);
+    }
+
+    /// Stops issuing and gives up what is in flight.
+    pub fn cancel(&mut self, reason: &str) {
+        self.interrupted_by(reason);
+        self.tell_all(|| Command::Cancel);
+    }
+
+    /// Something unforeseen ends the run: what has come in so far is what there is.
+    pub fn interrupted_by(&mut self, reason: &str) {
+        self.snapshot.state = State::Interrupted;
+        if self.snapshot.interrupted_by.is_empty() {
+            self.snapshot.interrupted_by = reason.to_owned();
+        }
+    }
+
+    fn tell_all(&mut self, command: impl Fn() -> Command) {
+        for shard in &self.shards {
+            let _ = shard.commands.try_send(command());
+        }
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        for waker in self.shards.iter().filter_map(|shard| shard.waker.as_ref()) {
+            waker.wake();
+        }
+    }
+
+    /// What was measured so far.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// What was measured so far, counted as one more copy.
+    pub fn next_snapshot(&mut self) -> &Snapshot {
+        self.snapshot.counter += 1;
+        &self.snapshot
+    }
+
+    /// Positions of a phase that have been handed out.
+    pub fn claimed(&self, phase: usize) -> u64 {
+        self.progress[phase].positions.claimed()
+    }
+
+    /// Ends the shards, and says what was measured.
+    pub fn finish(mut self) -> Snapshot {
+        self.tell_all(|| Command::Exit);
+        let deadline_ns = monotonic_ns() + EXIT_NS;
+        while self.shards.iter().any(|shard| !shard.has_exited) && monotonic_ns() < deadline_ns {
+            match self.messages.recv_timeout(READY_POLL) {
+                Ok(message) => self.take(message, &mut |_| {}),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        for shard in &mut self.shards {
+            // One that has not exited by now is parked after a panic, or stuck: it ends with us.
+            if let Some(thread) = shard.thread.take_if(|_| shard.has_exited) {
+                let _ = thread.join();
+            }
+        }
+        if self.snapshot.state != State::Interrupted {
+            self.snapshot.state = State::Complete;
+        }
+        for phase in &mut self.snapshot.phases {
+            if !matches!(phase.state, State::Complete) {
+                phase.state = State::Interrupted;
+            }
+        }
+        self.snapshot.counter += 1;
+        self.snapshot.timestamp_ns = monotonic_ns();
+        self.snapshot
+    }
+}
+
+fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
+    let shards = plan.cores.len();
+    let slots = share(plan.connections, shards, index as usize);
+    ShardPlan {
+        index,
+        core: Some(plan.cores[index as usize]),
+        spin: plan.spin,
+        engine: plan.engine,
+        table: plan.table.clone(),
+        slots_per_target: slots,
+        connections_per_target: slots.div_ceil(plan.table.targets.len() as u32),
+        timeouts: plan.timeouts,
+        keepalive: plan.keepalive,
+        accept_status: plan.accept_status,
+        clock,
+    }
+}
+
+/// The part of `total` that shard `index` of `shards` gets: equal, the first ones one more.
+fn share(total: u32, shards: usize, index: usize) -> u32 {
+    let (each, rest) = (total / shards as u32, total as usize % shards);
+    each + u32::from(index < rest)
+}
+
+fn empty_snapshot(plan: &Plan) -> Snapshot {
+    let phases =
+        plan.phases.iter().map(|phase| PhaseTotals::new(&phase.name, phase.kind, 0)).collect();
+    Snapshot {
+        counter: 0,
+        timestamp_ns: monotonic_ns(),
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
+        state: State::Initialize,
+        interrupted_by: String::new(),
+        engine: EngineReport::default(),
+        cores: vec![None; plan.cores.len()],
+        clock: ClockFacts { source: clock::source(), ticks_per_s: 0.0, error_ns_max: 0 },
+        connections_open: 0,
+        phases,
+    }
+}
+
+/// Messages that may wait for control: three recordings a shard and the ends of phases.
+const MESSAGES: usize = 1024;
+/// Every phase of a run, a stop, a cancel and an exit fit.
+const COMMANDS: usize = 16;
+/// Recordings of one shard that are on their way back.
+const RECORDINGS: usize = 4;
+const READY_POLL: Duration = Duration::from_millis(20);
+/// Between the plan and the first instant: time for every shard to hear of it.
+const START_DELAY_NS: u64 = 1_000_000;
+/// How long shards may take to close their connections.
+const EXIT_NS: u64 = 2_000_000_000;
+const CONTROL_NICE: i32 = 19;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_equal_and_add_up() {
+        for (total, shards) in [(64, 1), (64, 3), (5, 5), (7, 2), (100, 16)] {
+            let shares: Vec<u32> = (0..shards).map(|index| share(total, shards, index)).collect();
+            assert_eq!(shares.iter().sum::<u32>(), total);
+            let (least, most) = (shares.iter().min(), shares.iter().max());
+            assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{shares:?}");
+        }
+    }
+}

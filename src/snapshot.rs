@@ -7,7 +7,7 @@ mod json;
 use std::fs;
 
 use loadgen_shards::failure::Failures;
-use loadgen_shards::phase::{PhaseKind, Ready};
+use loadgen_shards::phase::{PhaseKind};
 use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::{Counters, Recording, StatusTable};
 
@@ -190,14 +190,6 @@ impl PhaseTotals {
         self.covered_ns += recording.end_ns.saturating_sub(recording.begin_ns);
         let Counters { issued, completed, failed, cancelled, .. } = self.counters;
         self.in_flight_at_end = issued.saturating_sub(completed + failed + cancelled);
-    }
-
-    /// Adds the connections that a shard opened before the first phase; call it on that phase.
-    ///
-    /// Attempts that failed then are not failed queries, so they stay out of `failures`.
-    pub fn add_ready(&mut self, ready: &Ready) {
-        self.counters.connections_opened += u64::from(ready.connections_open);
-        self.connect.add(&ready.connect);
     }
 
     /// From the start to the last completion, drain included; 0 without one.

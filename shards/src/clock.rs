@@ -110,6 +110,14 @@ impl Calibrator {
         Calibrator { counter, first, current: Calibration::IDENTITY, error_ns_max: 0 }
     }
 
+    /// A first idea of the rate, from a pair at least 1 ms after the first: some 10 ppm, good for timeouts.
+    pub fn provisional(&mut self) -> Calibration {
+        let elapsed = Duration::from_nanos(monotonic_ns() - self.first.ns);
+        std::thread::sleep(Duration::from_millis(1).saturating_sub(elapsed));
+        self.current = Calibration::through(self.first, bracketed_pair(&self.counter));
+        self.current
+    }
+
     /// Completes the first calibration, sleeping for what is left of the 20 ms.
     pub fn finish(&mut self) -> Calibration {
         let elapsed = Duration::from_nanos(monotonic_ns() - self.first.ns);

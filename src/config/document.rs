@@ -7,7 +7,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{Config, ReportDir, Ui, Warmup, unit};
+use super::{Config, ConnectTo, ReportDir, Ui, Warmup, unit};
 use crate::cli::LoadCommand;
 use crate::cores::{CoreRequest, list_text};
 use crate::request::Header;
@@ -237,22 +237,24 @@ fn request(config: &Config) -> RequestEntry<'_> {
 }
 
 fn transport(config: &Config) -> Transport {
+    Transport {
+        connect_to: config.connect_to.iter().map(connect_to_text).collect(),
+        unix_socket: config.unix_socket.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        source_ip: config.source_ip.map(|address| address.to_string()),
+        keepalive: config.keepalive,
+    }
+}
+
+/// `HOST:PORT:ADDR:PORT`, as it is typed.
+pub(super) fn connect_to_text(rule: &ConnectTo) -> String {
     let bracketed = |host: &Option<String>| match host.as_deref() {
         Some(host) if host.contains(':') => format!("[{host}]"),
         Some(host) => host.to_string(),
         None => String::new(),
     };
     let port = |port: Option<u16>| port.map(|port| port.to_string()).unwrap_or_default();
-    let connect_to = config.connect_to.iter().map(|rule| {
-        let (host, address) = (bracketed(&rule.host), bracketed(&rule.address));
-        format!("{host}:{}:{address}:{}", port(rule.port), port(rule.address_port))
-    });
-    Transport {
-        connect_to: connect_to.collect(),
-        unix_socket: config.unix_socket.as_ref().map(|path| path.to_string_lossy().into_owned()),
-        source_ip: config.source_ip.map(|address| address.to_string()),
-        keepalive: config.keepalive,
-    }
+    let (host, address) = (bracketed(&rule.host), bracketed(&rule.address));
+    format!("{host}:{}:{address}:{}", port(rule.port), port(rule.address_port))
 }
 
 #[cfg(test)]
