@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::{Load, Serve};
-use crate::config::{self, CommonConfig, Config, ServeConfig, Ui};
+use crate::config::{self, Config, ServeConfig, Ui};
 use crate::cores::Host;
 use crate::display;
 use crate::error::Error;
@@ -362,7 +362,7 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
     let signals = signals()?;
     let cores = plan::serve_cores(&config, &host)?;
     let threads = cores.len();
-    let endpoint = start_endpoint(&config, cores, config.common.spin)?;
+    let mut endpoint = start_endpoint(&config, cores, config.common.spin)?;
     let engine = endpoint.engine();
     if !engine.reason.is_empty() && config.common.engine == EngineChoice::Auto {
         eprintln!("loadgen-uring: using epoll: {}", engine.reason);

@@ -20,7 +20,7 @@ use crate::snapshot::{
     run_counters, status_codes,
 };
 
-pub use command::{NextCommand, next_commands};
+pub use command::next_commands;
 pub use verdict::{
     Ending, Limit, Verdict, ending, exit_code, limit, limit_facts, little_ratio, little_warning,
 };

@@ -1,0 +1,306 @@
+//! Requests out of bytes, sans-IO: the same requests wherever the bytes are cut.
+//!
+//! One [`RequestParser`] lives as long as its connection. A head that lies whole in one receive, the common case, is
+//! parsed where it lies; one that is cut waits in a carry. Bodies are skipped. The grammar is RFC 9112.
+
+use std::mem::MaybeUninit;
+
+/// A request that has come whole, with its body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Its answer has no body.
+    pub(crate) is_head: bool,
+    /// The connection ends with its answer.
+    pub(crate) is_last: bool,
+}
+
+/// The bytes are no request. What follows them cannot be told apart any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Reads the requests of one connection, one after another.
+#[derive(Debug, Default)]
+pub(crate) struct RequestParser {
+    /// The head that is not complete yet.
+    carry: Vec<u8>,
+    /// The request whose body is being skipped.
+    request: Request,
+    body: Body,
+}
+
+/// What is left of a request after its head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Body {
+    /// Nothing: the next bytes are a head.
+    #[default]
+    Over,
+    /// Bytes still to come.
+    Length(u64),
+    Chunked(Chunk),
+}
+
+/// Where in a chunked body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chunk {
+    /// In the hexadecimal size; `None` before its first digit.
+    Size(Option<u64>),
+    /// Behind the size, up to the line end.
+    Extension(u64),
+    /// Bytes of data still to come.
+    Data(u64),
+    /// At the line end after the data.
+    DataEnd,
+    /// At the begin of a trailer line, or at the empty line that ends the body.
+    LineStart,
+    /// Inside a trailer line.
+    Trailer,
+}
+
+impl RequestParser {
+    /// Takes bytes from the front of `input` up to the end of a request. `None`: all of them are taken, and the
+    /// request goes on in the next receive.
+    pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Request>, Malformed> {
+        if self.body == Body::Over {
+            if input.is_empty() {
+                return Ok(None);
+            }
+            let Some((request, body)) = self.take_head(input)? else { return Ok(None) };
+            (self.request, self.body) = (request, body);
+        }
+        skip_body(&mut self.body, input)?;
+        Ok((self.body == Body::Over).then_some(self.request))
+    }
+
+    /// Forgets everything, for the next connection. The carry keeps its memory.
+    pub(crate) fn reset(&mut self) {
+        self.carry.clear();
+        self.body = Body::Over;
+    }
+
+    fn take_head(&mut self, input: &mut &[u8]) -> Result<Option<(Request, Body)>, Malformed> {
+        let carried = self.carry.len();
+        let parsed = if carried == 0 {
+            parse_head(input)?
+        } else {
+            self.carry.extend_from_slice(input);
+            // Only a line end can complete a head; without this look a head byte by byte costs the square.
+            if memchr::memchr(b'\n', input).is_some() { parse_head(&self.carry)? } else { None }
+        };
+        if let Some((len, request, body)) = parsed {
+            *input = &input[len - carried..];
+            self.carry.clear();
+            return Ok(Some((request, body)));
+        }
+        if carried == 0 {
+            self.carry.extend_from_slice(input);
+        }
+        *input = &[];
+        if self.carry.len() > HEAD_BYTES_LIMIT { Err(Malformed) } else { Ok(None) }
+    }
+}
+
+/// A head at the front of `bytes`: its length, and what it says. `None`: it goes on.
+fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Request, Body)>, Malformed> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_LIMIT];
+    let mut head = httparse::Request::new(&mut []);
+    let status = head.parse_with_uninit_headers(bytes, &mut fields).map_err(|_| Malformed)?;
+    let httparse::Status::Complete(len) = status else { return Ok(None) };
+    let mut request =
+        Request { is_head: head.method == Some("HEAD"), is_last: head.version == Some(0) };
+    let (mut length, mut is_chunked) = (None, false);
+    for field in &*head.headers {
+        if field.name.eq_ignore_ascii_case("content-length") {
+            let value = decimal(field.value)?;
+            if length.replace(value).is_some_and(|earlier| earlier != value) {
+                return Err(Malformed);
+            }
+        } else if field.name.eq_ignore_ascii_case("transfer-encoding") {
+            if is_chunked || !field.value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Malformed);
+            }
+            is_chunked = true;
+        } else if field.name.eq_ignore_ascii_case("connection") {
+            let mut options = field.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            request.is_last |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
+        }
+    }
+    let body = match (length, is_chunked) {
+        // Both: two readers may see two different ends (RFC 9112 6.3), so nobody should read it.
+        (Some(_), true) => return Err(Malformed),
+        (None, true) => Body::Chunked(Chunk::Size(None)),
+        (None | Some(0), false) => Body::Over,
+        (Some(length), false) => Body::Length(length),
+    };
+    Ok(Some((len, request, body)))
+}
+
+fn decimal(value: &[u8]) -> Result<u64, Malformed> {
+    // `parse` alone would take a sign.
+    let is_digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = str::from_utf8(value).ok().filter(|_| is_digits).ok_or(Malformed)?;
+    text.parse().map_err(|_| Malformed)
+}
+
+/// Takes the bytes of the body from the front of `input`.
+fn skip_body(body: &mut Body, input: &mut &[u8]) -> Result<(), Malformed> {
+    loop {
+        match body {
+            Body::Over => return Ok(()),
+            Body::Length(left) => {
+                skip(left, input);
+                if *left == 0 {
+                    *body = Body::Over;
+                }
+                return Ok(());
+            }
+            Body::Chunked(Chunk::Data(left)) => {
+                skip(left, input);
+                if *left > 0 {
+                    return Ok(());
+                }
+                *body = Body::Chunked(Chunk::DataEnd);
+            }
+            Body::Chunked(chunk) => {
+                let Some((&byte, rest)) = input.split_first() else { return Ok(()) };
+                *input = rest;
+                *body = chunk.after(byte)?;
+            }
+        }
+    }
+}
+
+fn skip(left: &mut u64, input: &mut &[u8]) {
+    let taken = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+    *left -= taken as u64;
+    *input = &input[taken..];
+}
+
+impl Chunk {
+    /// The state after a byte that is not data (RFC 9112 7.1). Lenient on CR: only LF ends a line.
+    fn after(self, byte: u8) -> Result<Body, Malformed> {
+        let chunk = match (self, byte) {
+            (Chunk::Size(Some(0)) | Chunk::Extension(0), b'\n') => Chunk::LineStart,
+            (Chunk::Size(Some(size)) | Chunk::Extension(size), b'\n') => Chunk::Data(size),
+            (Chunk::Size(Some(size)), b'\r' | b';' | b' ' | b'\t') => Chunk::Extension(size),
+            (Chunk::Size(size), _) => {
+                let digit = char::from(byte).to_digit(16).ok_or(Malformed)?;
+                let size = size.unwrap_or(0).checked_mul(16).ok_or(Malformed)?;
+                Chunk::Size(Some(size + u64::from(digit)))
+            }
+            (Chunk::DataEnd, b'\n') => Chunk::Size(None),
+            (Chunk::LineStart, b'\n') => return Ok(Body::Over),
+            (Chunk::Trailer, b'\n') => Chunk::LineStart,
+            (Chunk::Extension(_) | Chunk::DataEnd | Chunk::LineStart, b'\r') => self,
+            (Chunk::Extension(_), _) => self,
+            (Chunk::LineStart | Chunk::Trailer, _) => Chunk::Trailer,
+            (Chunk::DataEnd | Chunk::Data(_), _) => return Err(Malformed),
+        };
+        Ok(Body::Chunked(chunk))
+    }
+}
+
+/// Bytes of a head; above it the answer is 400.
+const HEAD_BYTES_LIMIT: usize = 64 * 1024;
+/// Fields of a head.
+const FIELDS_LIMIT: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET: Request = Request { is_head: false, is_last: false };
+    const LAST: Request = Request { is_head: false, is_last: true };
+    const HEAD: Request = Request { is_head: true, is_last: false };
+
+    /// All requests of the pieces, and whether they end malformed.
+    fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Request>, bool) {
+        let mut parser = RequestParser::default();
+        let mut requests = Vec::new();
+        for mut input in pieces {
+            loop {
+                match parser.next(&mut input) {
+                    Ok(Some(request)) => requests.push(request),
+                    Ok(None) => break,
+                    Err(Malformed) => return (requests, true),
+                }
+            }
+            assert!(input.is_empty(), "all is taken");
+        }
+        (requests, false)
+    }
+
+    #[test]
+    fn every_cut_gives_the_same_requests() {
+        for (bytes, requests, is_malformed) in [
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", vec![GET], false),
+            ("GET / HTTP/1.1\nHost: a\n\nGET / HTTP/1.1\n\n", vec![GET, GET], false),
+            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", vec![GET], false),
+            ("GET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\n", vec![GET, HEAD], false),
+            ("GET / HTTP/1.0\r\n\r\n", vec![LAST], false),
+            ("GET / HTTP/1.1\r\nconnection: te, Close\r\n\r\n", vec![LAST], false),
+            ("GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\n", vec![GET], false),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\r\n\nGET / HTTP/1.1\r\n\r\n",
+                vec![GET, GET],
+                false,
+            ),
+            ("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", vec![GET], false),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nab",
+                vec![GET],
+                false,
+            ),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", vec![], false),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
+              3\r\nabc\r\nA;name=\"v\"\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+                vec![GET, GET],
+                false,
+            ),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx\n0\n\n", vec![GET], false),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n", vec![], true),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", vec![], true),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
+                vec![],
+                true,
+            ),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", vec![], true),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
+                vec![],
+                true,
+            ),
+            ("POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", vec![], true),
+            ("POST / HTTP/1.1\r\nContent-Length: +2\r\n\r\n", vec![], true),
+            ("POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", vec![], true),
+            ("GET / HTTP/1.1\r\n\r\nnonsense\r\n\r\n", vec![GET], true),
+            ("GET / HTTP/2.0\r\n\r\n", vec![], true),
+            ("GET / HTTP/1.1\r\nno colon\r\n\r\n", vec![], true),
+        ] {
+            let bytes = bytes.as_bytes();
+            let expected = (requests, is_malformed);
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(parse([bytes]), expected, "{text}");
+            assert_eq!(parse(bytes.chunks(1)), expected, "byte by byte: {text}");
+            for at in 0..=bytes.len() {
+                let (front, back) = bytes.split_at(at);
+                assert_eq!(parse([front, back]), expected, "cut at {at}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn head_beyond_the_limit_is_malformed_and_one_at_it_is_not() {
+        let head = |len: usize| {
+            let frame = "GET / HTTP/1.1\r\nA: \r\n\r\n".len();
+            format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "a".repeat(len - frame))
+        };
+        for piece in [1000, 4096] {
+            let fits = head(HEAD_BYTES_LIMIT);
+            assert_eq!(parse(fits.as_bytes().chunks(piece)), (vec![GET], false));
+            let endless = head(HEAD_BYTES_LIMIT + 2 * piece);
+            assert_eq!(parse(endless.as_bytes().chunks(piece)), (vec![], true));
+        }
+    }
+}

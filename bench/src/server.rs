@@ -1,0 +1,305 @@
+//! The loop of one thread of the endpoint: accept, read, answer, close.
+//!
+//! Replies of a connection leave in the order of its requests. They wait in its backlog while an earlier send is
+//! under way, and all replies wait in one FIFO before, when there is a delay: it is constant, so the first to come is
+//! the first due. A client that sends one request at a time causes no allocation after its slot's first connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use loadgen_shards::reactor::{EngineReport, Event, EventKind, Reactor};
+use loadgen_shards::sys::wake::Waker;
+use loadgen_shards::token::next_generation;
+
+use crate::request::{Malformed, RequestParser};
+use crate::response::{Replies, Reply};
+use crate::{Counter, EndpointConfig};
+
+/// One thread's whole state.
+pub(crate) struct Server {
+    reactor: Reactor,
+    replies: Replies,
+    delay_ns: u64,
+    spin: bool,
+    connections: Box<[Connection]>,
+    /// Slots without a connection.
+    free: Vec<u32>,
+    /// Replies that are not due, by their instant.
+    delayed: VecDeque<Delayed>,
+    /// Slots that can go on once their send has been handed over. The reactor makes no event of that.
+    waiting: Vec<u32>,
+    /// The other buffer of `waiting`, empty between two uses.
+    settled: Vec<u32>,
+    requests: Arc<Counter>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+/// One slot.
+#[derive(Debug)]
+struct Connection {
+    generation: u32,
+    is_open: bool,
+    /// Nothing more is read: it closes when it owes nothing.
+    is_ending: bool,
+    /// In `Server::waiting`.
+    is_waiting: bool,
+    /// Replies not handed to the reactor, delayed ones included.
+    owed: u32,
+    parser: RequestParser,
+    /// Replies that are due, in order.
+    backlog: VecDeque<Run>,
+}
+
+/// Equal replies in a row.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    reply: Reply,
+    count: u32,
+}
+
+/// A run that is due at an instant.
+struct Delayed {
+    due_ns: u64,
+    slot: u32,
+    generation: u32,
+    run: Run,
+}
+
+impl Server {
+    pub(crate) fn new(
+        reactor: Reactor,
+        replies: Replies,
+        config: &EndpointConfig,
+        requests: Arc<Counter>,
+        is_stopped: Arc<AtomicBool>,
+    ) -> Server {
+        let slots = config.connections;
+        Server {
+            reactor,
+            replies,
+            delay_ns: config.delay_ns,
+            spin: config.spin,
+            connections: (0..slots).map(|_| Connection::new()).collect(),
+            free: (0..slots).rev().collect(),
+            delayed: VecDeque::with_capacity(if config.delay_ns > 0 { slots as usize } else { 0 }),
+            waiting: Vec::with_capacity(slots as usize),
+            settled: Vec::with_capacity(slots as usize),
+            requests,
+            is_stopped,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> EngineReport {
+        self.reactor.report().clone()
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.reactor.waker()
+    }
+
+    /// Serves until told to stop.
+    pub(crate) fn run(mut self) {
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            let now_ns = self.reactor.turn(self.wake_at_ns());
+            for index in 0..self.reactor.events().len() {
+                let event = self.reactor.events()[index];
+                match event.kind {
+                    EventKind::Accepted => self.accepted(&event),
+                    EventKind::Received => self.received(&event),
+                    EventKind::SendFailed if self.is_live(&event) => self.close(event.slot),
+                    EventKind::SendFailed | EventKind::Woken | EventKind::Connected => {}
+                }
+            }
+            self.release(now_ns);
+            self.settle();
+        }
+    }
+
+    fn wake_at_ns(&self) -> u64 {
+        if self.spin {
+            return 0;
+        }
+        self.delayed.front().map_or(u64::MAX, |delayed| delayed.due_ns)
+    }
+
+    fn is_live(&self, event: &Event) -> bool {
+        self.connections[event.slot as usize].is_live(event.generation)
+    }
+
+    fn accepted(&mut self, event: &Event) {
+        if event.result < 0 {
+            return; // Out of descriptors, or the client is gone already.
+        }
+        let Some(slot) = self.free.pop() else { return self.reactor.refuse(event) };
+        let connection = &mut self.connections[slot as usize];
+        connection.is_open = true;
+        self.reactor.adopt(slot, connection.generation, event);
+    }
+
+    fn received(&mut self, event: &Event) {
+        if !self.is_live(event) {
+            return self.reactor.recycle(event);
+        }
+        if event.result <= 0 {
+            return self.ended(event);
+        }
+        let connection = &mut self.connections[event.slot as usize];
+        let mut input = self.reactor.bytes(event);
+        let mut count = 0;
+        while !connection.is_ending {
+            let reply = match connection.parser.next(&mut input) {
+                Ok(Some(request)) => {
+                    count += 1;
+                    connection.is_ending = request.is_last;
+                    Reply::to_request(request.is_head, request.is_last)
+                }
+                Ok(None) => break,
+                Err(Malformed) => {
+                    connection.is_ending = true;
+                    Reply::BadRequest
+                }
+            };
+            connection.owed += 1;
+            if self.delay_ns == 0 {
+                connection.push(Run { reply, count: 1 });
+            } else {
+                let due_ns = event.stamp_ns + self.delay_ns;
+                push_delayed(&mut self.delayed, due_ns, event, reply);
+            }
+        }
+        self.reactor.recycle(event);
+        self.requests.add(count);
+        self.drain(event.slot);
+    }
+
+    /// The client sends nothing more. It still gets what it has asked for, unless the connection broke.
+    fn ended(&mut self, event: &Event) {
+        self.connections[event.slot as usize].is_ending = true;
+        if event.result < 0 {
+            self.close(event.slot);
+        } else {
+            self.drain(event.slot);
+        }
+    }
+
+    /// Answers what has become due.
+    fn release(&mut self, now_ns: u64) {
+        while let Some(&Delayed { due_ns, slot, generation, run }) = self.delayed.front() {
+            if due_ns > now_ns {
+                break;
+            }
+            self.delayed.pop_front();
+            let connection = &mut self.connections[slot as usize];
+            if connection.is_live(generation) {
+                connection.push(run);
+                self.drain(slot);
+            }
+        }
+    }
+
+    /// Hands the backlog of a slot to the reactor as far as it goes, and closes a connection that has ended. Says
+    /// whether something was handed over.
+    fn drain(&mut self, slot: u32) -> bool {
+        let connection = &mut self.connections[slot as usize];
+        let mut has_sent = false;
+        while let Some(run) = connection.backlog.front_mut() {
+            if self.reactor.is_sending(slot) {
+                self.wait(slot);
+                return has_sent;
+            }
+            let (range, count) = self.replies.range(run.reply, run.count);
+            run.count -= count;
+            if run.count == 0 {
+                connection.backlog.pop_front();
+            }
+            connection.owed -= count;
+            self.reactor.send(slot, connection.generation, range);
+            has_sent = true;
+        }
+        if connection.is_open && connection.is_ending && connection.owed == 0 {
+            if self.reactor.is_sending(slot) { self.wait(slot) } else { self.close(slot) }
+        }
+        has_sent
+    }
+
+    fn wait(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if !std::mem::replace(&mut connection.is_waiting, true) {
+            self.waiting.push(slot);
+        }
+    }
+
+    /// Goes on with the slots whose send is through. Those that wait on are blocked by their client, and the turn in
+    /// which that changes does not sleep.
+    fn settle(&mut self) {
+        let mut has_sent = true;
+        while has_sent && !self.waiting.is_empty() {
+            // epoll knows that a send is through only when it has made it.
+            self.reactor.flush();
+            has_sent = false;
+            std::mem::swap(&mut self.waiting, &mut self.settled);
+            for index in 0..self.settled.len() {
+                let slot = self.settled[index];
+                self.connections[slot as usize].is_waiting = false;
+                has_sent |= self.drain(slot);
+            }
+            self.settled.clear();
+        }
+    }
+
+    fn close(&mut self, slot: u32) {
+        self.reactor.close(slot);
+        self.connections[slot as usize].reset();
+        self.free.push(slot);
+    }
+}
+
+impl Connection {
+    fn new() -> Connection {
+        Connection {
+            generation: 0,
+            is_open: false,
+            is_ending: false,
+            is_waiting: false,
+            owed: 0,
+            parser: RequestParser::default(),
+            backlog: VecDeque::with_capacity(1),
+        }
+    }
+
+    fn is_live(&self, generation: u32) -> bool {
+        self.is_open && self.generation == generation
+    }
+
+    fn push(&mut self, run: Run) {
+        match self.backlog.back_mut() {
+            Some(last) if last.reply == run.reply => last.count += run.count,
+            _ => self.backlog.push_back(run),
+        }
+    }
+
+    /// Ready for the next client, except that `is_waiting` stays true to `Server::waiting`.
+    fn reset(&mut self) {
+        self.generation = next_generation(self.generation);
+        self.is_open = false;
+        self.is_ending = false;
+        self.owed = 0;
+        self.parser.reset();
+        self.backlog.clear();
+    }
+}
+
+/// Requests of one receive that get the same reply share an entry.
+fn push_delayed(delayed: &mut VecDeque<Delayed>, due_ns: u64, event: &Event, reply: Reply) {
+    let (slot, generation) = (event.slot, event.generation);
+    match delayed.back_mut() {
+        Some(last)
+            if (last.due_ns, last.slot, last.generation) == (due_ns, slot, generation)
+                && last.run.reply == reply =>
+        {
+            last.run.count += 1;
+        }
+        _ => delayed.push_back(Delayed { due_ns, slot, generation, run: Run { reply, count: 1 } }),
+    }
+}
