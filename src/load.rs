@@ -35,7 +35,7 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let endpoint = start_embedded(&config, &host)?;
     let address = endpoint.as_ref().map(Endpoint::address);
     let plan = Arc::new(Plan::build(config, &host, address)?);
-    let output = Output::open(&plan, &host, endpoint.is_some(), is_default_dir);
+    let output = Output::open(&plan, &host, is_default_dir);
     let session = Session::start(Arc::clone(&plan), calibrator)?;
     Run { plan, session, output, signals, interrupts: 0, phase_began_ns: 0 }.to_the_end()
 }
@@ -107,7 +107,7 @@ impl Run {
         if self.interrupts > 1 {
             return true;
         }
-        let in_flight = in_flight(self.session.snapshot());
+        let in_flight = self.session.in_flight();
         self.output.say(&format!(
             "stopping, {} in flight, Ctrl-C again to quit",
             display::grouped(in_flight)
@@ -119,6 +119,9 @@ impl Run {
     /// Writes what there is, and leaves without a drain.
     fn quit(mut self) -> u8 {
         self.session.cancel("interrupted by Ctrl-C");
+        // The shards answer within a turn; a stuck one is not waited for.
+        let deadline_ns = monotonic_ns() + QUIT_NS;
+        while !self.session.poll(POLL, |_| {}) && monotonic_ns() < deadline_ns {}
         let snapshot = self.session.next_snapshot().clone();
         self.output.write_results(&snapshot);
         let (code, reason) = report::exit_code(true, None, Some(&snapshot));
@@ -137,15 +140,16 @@ impl Run {
         let time_left = plan.duration_ns.map(|length_ns| length_ns.saturating_sub(elapsed_ns));
         let claimed = self.session.claimed(index);
         let requests_left = plan.requests.map(|count| count.saturating_sub(claimed));
-        let is_draining = time_left == Some(0) || requests_left == Some(0);
         let stage = match plan.kind {
             _ if snapshot.state == State::Interrupted => Stage::Stopping,
-            _ if is_draining => Stage::Draining,
+            _ if phase.state == State::Draining => Stage::Draining,
             PhaseKind::Warmup => Stage::Warmup,
             PhaseKind::Performance => Stage::Measuring,
         };
         let left = match (stage, time_left, requests_left) {
-            (Stage::Draining | Stage::Stopping, ..) => Left::Unknown,
+            (Stage::Draining | Stage::Stopping, ..) => {
+                self.session.drain_left_ns(index).map_or(Left::Unknown, Left::Time)
+            }
             (_, Some(ns), _) => Left::Time(ns),
             (_, None, Some(count)) => Left::Requests(count),
             (_, None, None) => Left::Unknown,
@@ -158,13 +162,9 @@ impl Run {
             p50_ns: None,
             p99_ns: None,
             failed: phase.counters.failed,
-            in_flight: in_flight(snapshot),
+            in_flight: self.session.in_flight(),
         }
     }
-}
-
-fn in_flight(snapshot: &Snapshot) -> u64 {
-    snapshot.phases.iter().map(|phase| phase.in_flight_at_end).sum()
 }
 
 /// Where everything that a user sees goes.
@@ -177,14 +177,14 @@ struct Output {
 }
 
 impl Output {
-    fn open(plan: &Arc<Plan>, host: &Host, is_embedded: bool, is_default_dir: bool) -> Output {
+    fn open(plan: &Arc<Plan>, host: &Host, is_default_dir: bool) -> Output {
         let common = &plan.config.common;
         let is_silenced = common.quiet || common.ui == Ui::None;
         let is_terminal = std::io::stderr().is_terminal();
         let mode = progress::mode(is_silenced, common.ui == Ui::Plain, is_terminal);
         let mut output = Output {
             plan: Arc::clone(plan),
-            facts: run_facts(plan, host, is_embedded),
+            facts: run_facts(plan, host),
             directory: None,
             progress: Progress::new(mode, std::io::stderr()),
             header: String::new(),
@@ -268,7 +268,9 @@ impl Output {
         }
         for phase in &snapshot.phases {
             if let Err(mismatch) = check_conservation(phase) {
-                panic!("the counts do not add up, so no figure above is to be believed: {mismatch}");
+                panic!(
+                    "the counts do not add up, so no figure above is to be believed: {mismatch}"
+                );
             }
         }
         let (code, reason) = report::exit_code(false, None, Some(snapshot));
@@ -311,8 +313,8 @@ fn print(text: &str) {
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-fn run_facts(plan: &Plan, host: &Host, is_embedded: bool) -> RunFacts {
-    let is_free = |core: &usize| !plan.cores.contains(core) && !is_embedded;
+fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
+    let is_free = |core: &usize| !plan.cores.contains(core) && !plan.is_embedded;
     RunFacts {
         command: plan.config.command.name().to_owned(),
         urls: plan.endpoints.clone(),
@@ -323,7 +325,7 @@ fn run_facts(plan: &Plan, host: &Host, is_embedded: bool) -> RunFacts {
         cores_reason: plan.cores_reason.clone(),
         cores_free: host.allowed.iter().copied().filter(is_free).collect(),
         spin: plan.spin,
-        is_embedded,
+        is_embedded: plan.is_embedded,
         seed: None,
         phases: plan.phases.clone(),
         report_dir: None,
@@ -338,11 +340,7 @@ fn start_embedded(config: &Config, host: &Host) -> Result<Option<Endpoint>, Erro
     start_endpoint(&ServeConfig::embedded(config), cores.cores, spin).map(Some)
 }
 
-fn start_endpoint(
-    serve: &ServeConfig,
-    cores: Vec<usize>,
-    spin: bool,
-) -> Result<Endpoint, Error> {
+fn start_endpoint(serve: &ServeConfig, cores: Vec<usize>, spin: bool) -> Result<Endpoint, Error> {
     let config = EndpointConfig {
         cores,
         address: serve.listen,
@@ -416,5 +414,7 @@ static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// How long control sleeps when the shards have nothing to say; bounds the answer to Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
+/// How long the second Ctrl-C waits for the last recordings.
+const QUIT_NS: u64 = 500_000_000;
 /// Connections that each thread of the endpoint has room for.
 const ENDPOINT_CONNECTIONS: u32 = 16_384;

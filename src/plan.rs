@@ -62,8 +62,6 @@ pub struct Plan {
     pub report_dir: Option<PathBuf>,
     /// The target is the endpoint embedded in this process.
     pub is_embedded: bool,
-    /// The target is on this host.
-    pub is_local: bool,
     /// What the user should know before the run; one stderr line each.
     pub notices: Vec<String>,
 }
@@ -124,7 +122,8 @@ impl Plan {
         check_source(&config)?;
         let Choice { cores, reason, spin, notices } = choose(&config, host, is_local)?;
         let connections = config.connections.unwrap_or(CONNECTIONS_PER_SHARD * cores.len() as u32);
-        let needed = descriptors(connections, table.targets.len() as u64, cores.len() as u64, is_embedded);
+        let needed =
+            descriptors(connections, table.targets.len() as u64, cores.len() as u64, is_embedded);
         check_descriptors(connections, needed, raise_nofile(needed))?;
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(PathBuf::from(format!(
@@ -162,7 +161,6 @@ impl Plan {
             abort_all_failed_ns: if config.abort_if.is_empty() { ABORT_ALL_FAILED_NS } else { 0 },
             report_dir,
             is_embedded,
-            is_local,
             notices,
             config,
         })
@@ -350,7 +348,7 @@ mod tests {
             ("http://192.0.2.1/", false, false),
         ] {
             let plan = plan(line, 4);
-            assert_eq!((plan.is_local, plan.is_embedded), (is_local, is_embedded), "{line}");
+            assert_eq!(plan.is_embedded, is_embedded, "{line}");
             assert_eq!(plan.cores.len(), if is_local { 2 } else { 4 }, "{line}");
         }
     }

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use loadgen_shards::clock::{self, Calibration, Calibrator};
 use loadgen_shards::failure::Failures;
 use loadgen_shards::limits::INTERVAL_NS;
-use loadgen_shards::phase::{Command, Message, Pattern, PhasePlan, Positions, Ready};
+use loadgen_shards::phase::{Command, Live, Message, Pattern, PhasePlan, Positions, Ready};
 use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::Recording;
 use loadgen_shards::shard::{self, Link, ShardPlan};
@@ -50,6 +50,7 @@ struct ShardHandle {
     commands: Sender<Command>,
     recycle: Sender<(Box<Recording>, Calibration)>,
     waker: Option<Waker>,
+    live: Arc<Live>,
     has_exited: bool,
 }
 
@@ -58,6 +59,8 @@ struct PhaseProgress {
     positions: Arc<Positions>,
     ended: usize,
     in_flight_at_end: u64,
+    /// When issuing was seen to have ended, ns; 0 while it goes on.
+    draining_since_ns: u64,
 }
 
 impl Session {
@@ -70,7 +73,9 @@ impl Session {
         for index in 0..shards {
             let (command_sender, commands) = bounded(COMMANDS);
             let (recycle, recycled) = bounded(RECORDINGS);
-            let link = Link { commands, messages: message_sender.clone(), recycled };
+            let live = Arc::<Live>::default();
+            let messages = message_sender.clone();
+            let link = Link { commands, messages, recycled, live: Arc::clone(&live) };
             let thread = shard::spawn(shard_plan(&plan, index, provisional), link)
                 .map_err(|error| Error::setup(format!("cannot start a thread: {error}")))?;
             handles.push(ShardHandle {
@@ -78,6 +83,7 @@ impl Session {
                 commands: command_sender,
                 recycle,
                 waker: None,
+                live,
                 has_exited: false,
             });
         }
@@ -87,6 +93,7 @@ impl Session {
             positions: Arc::new(Positions::new(phase.requests, shards)),
             ended: 0,
             in_flight_at_end: 0,
+            draining_since_ns: 0,
         });
         Ok(Session {
             progress: progress.collect(),
@@ -143,12 +150,13 @@ impl Session {
     /// Every attempt to connect failed: a set-up error, with what to check.
     fn nothing_opened(&self) -> Error {
         let endpoint = self.plan.endpoints.first().map_or("the endpoint", String::as_str);
+        let address = &self.plan.table.targets[0].address;
         let (kind, tally) =
             self.refused.iter().max_by_key(|(_, tally)| tally.count).expect("each attempt is told");
         let said = tally.first_message.as_str();
         Error::setup(format!(
-            "cannot connect to {endpoint}: {said} ({}, {} attempts); check that the server runs and \
-             listens there, and what lies between (curl -v {endpoint})",
+            "cannot connect to {endpoint} at {address}: {said} ({}, {} attempts); check that the \
+             server runs and listens there, and what lies between",
             kind.name(),
             tally.count
         ))
@@ -212,8 +220,34 @@ impl Session {
         {
             self.cancel(&reason);
         }
+        self.note_draining(now_ns);
         self.snapshot.timestamp_ns = now_ns;
         self.is_over()
+    }
+
+    /// Issuing ends by the clock, by the count, or by a stop; the shards tell of it only once they
+    /// have drained.
+    fn note_draining(&mut self, now_ns: u64) {
+        let is_stopped = self.snapshot.state == State::Interrupted;
+        let phases = self.snapshot.phases.iter_mut().zip(&self.plan.phases).zip(&mut self.progress);
+        for ((phase, plan), progress) in phases {
+            let is_due = plan.duration_ns.is_some_and(|ns| now_ns >= phase.start_ns + ns);
+            let is_used_up = progress.positions.is_used_up();
+            if phase.state == State::Live && (is_due || is_used_up || is_stopped) {
+                phase.state = State::Draining;
+                progress.draining_since_ns = now_ns;
+            }
+        }
+        if !is_stopped && self.snapshot.phases.last().is_some_and(|p| p.state == State::Draining) {
+            self.snapshot.state = State::Draining;
+        }
+    }
+
+    /// How long a draining phase may go on, ns; `None` if it does not drain.
+    pub fn drain_left_ns(&self, phase: usize) -> Option<u64> {
+        let since_ns = self.progress[phase].draining_since_ns;
+        let end_ns = since_ns.checked_add(self.plan.phases[phase].drain_timeout_ns)?;
+        (since_ns > 0).then(|| end_ns.saturating_sub(self.snapshot.timestamp_ns))
     }
 
     fn is_over(&self) -> bool {
@@ -228,7 +262,9 @@ impl Session {
                 watch(&recording);
                 self.take_recording(shard, recording);
             }
-            Message::PhaseEnded { phase, start_ns, issue_end_ns, end_ns, in_flight_at_end, .. } => {
+            Message::PhaseEnded {
+                phase, start_ns, issue_end_ns, end_ns, in_flight_at_end, ..
+            } => {
                 let (index, shards) = (phase as usize, self.shards.len());
                 let progress = &mut self.progress[index];
                 progress.ended += 1;
@@ -310,6 +346,11 @@ impl Session {
         &self.snapshot
     }
 
+    /// Queries in flight now, over all shards.
+    pub fn in_flight(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.live.in_flight()).sum()
+    }
+
     /// Positions of a phase that have been handed out.
     pub fn claimed(&self, phase: usize) -> u64 {
         self.progress[phase].positions.claimed()
@@ -336,7 +377,7 @@ impl Session {
             self.snapshot.state = State::Complete;
         }
         for phase in &mut self.snapshot.phases {
-            if !matches!(phase.state, State::Complete) {
+            if phase.state != State::Complete {
                 phase.state = State::Interrupted;
             }
         }

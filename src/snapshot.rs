@@ -7,7 +7,7 @@ mod json;
 use std::fs;
 
 use loadgen_shards::failure::Failures;
-use loadgen_shards::phase::{PhaseKind};
+use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::{Counters, Recording, StatusTable};
 

@@ -1,8 +1,9 @@
 //! The loop of one thread of the endpoint: accept, read, answer, close.
 //!
-//! Replies of a connection leave in the order of its requests. They wait in its backlog while an earlier send is
-//! under way, and all replies wait in one FIFO before, when there is a delay: it is constant, so the first to come is
-//! the first due. A client that sends one request at a time causes no allocation after its slot's first connection.
+//! Replies of a connection leave in the order of its requests. They wait in its backlog while an
+//! earlier send is under way, and all replies wait in one FIFO before, when there is a delay: it is
+//! constant, so the first to come is the first due. A client that sends one request at a time
+//! causes no allocation after its slot's first connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(crate) struct Server {
     free: Vec<u32>,
     /// Replies that are not due, by their instant.
     delayed: VecDeque<Delayed>,
-    /// Slots that can go on once their send has been handed over. The reactor makes no event of that.
+    /// Slots that can go on once their send has been handed over. The reactor makes no event of
+    /// that.
     waiting: Vec<u32>,
     /// The other buffer of `waiting`, empty between two uses.
     settled: Vec<u32>,
@@ -173,7 +175,8 @@ impl Server {
         self.drain(event.slot);
     }
 
-    /// The client sends nothing more. It still gets what it has asked for, unless the connection broke.
+    /// The client sends nothing more. It still gets what it has asked for, unless the connection
+    /// broke.
     fn ended(&mut self, event: &Event) {
         self.connections[event.slot as usize].is_ending = true;
         if event.result < 0 {
@@ -198,8 +201,8 @@ impl Server {
         }
     }
 
-    /// Hands the backlog of a slot to the reactor as far as it goes, and closes a connection that has ended. Says
-    /// whether something was handed over.
+    /// Hands the backlog of a slot to the reactor as far as it goes, and closes a connection that
+    /// has ended. Says whether something was handed over.
     fn drain(&mut self, slot: u32) -> bool {
         let connection = &mut self.connections[slot as usize];
         let mut has_sent = false;
@@ -230,8 +233,8 @@ impl Server {
         }
     }
 
-    /// Goes on with the slots whose send is through. Those that wait on are blocked by their client, and the turn in
-    /// which that changes does not sleep.
+    /// Goes on with the slots whose send is through. Those that wait on are blocked by their
+    /// client, and the turn in which that changes does not sleep.
     fn settle(&mut self) {
         let mut has_sent = true;
         while has_sent && !self.waiting.is_empty() {

@@ -1,10 +1,12 @@
-//! The clock of every stamp: the CPU's time-stamp counter, read by `quanta`, calibrated by ourselves.
+//! The clock of every stamp: the CPU's time-stamp counter, read by `quanta`, calibrated by
+//! ourselves.
 //!
-//! `quanta`'s own start-up calibration is off by up to 18 ppm. Ours brackets reads of the counter between two reads
-//! of CLOCK_MONOTONIC and keeps the tightest pair; two such pairs 20 ms apart give the rate to about 0.5 ppm, and
-//! control refreshes it each interval from pairs ever further apart. A refreshed [`Calibration`] continues the old
-//! one where it begins and corrects the remaining error by its slope, so that time never steps and never runs
-//! backwards. Without an invariant counter `quanta` reads CLOCK_MONOTONIC itself, and so do we.
+//! `quanta`'s own start-up calibration is off by up to 18 ppm. Ours brackets reads of the counter
+//! between two reads of CLOCK_MONOTONIC and keeps the tightest pair; two such pairs 20 ms apart
+//! give the rate to about 0.5 ppm, and control refreshes it each interval from pairs ever further
+//! apart. A refreshed [`Calibration`] continues the old one where it begins and corrects the
+//! remaining error by its slope, so that time never steps and never runs backwards. Without an
+//! invariant counter `quanta` reads CLOCK_MONOTONIC itself, and so do we.
 
 use std::time::Duration;
 
@@ -48,7 +50,8 @@ impl Calibration {
         1e9 * (1u64 << SCALE_BITS) as f64 / self.scale as f64
     }
 
-    /// Continues this line at `pair.ticks` and meets the line of rate `rate` through `pair` after `over_ns`.
+    /// Continues this line at `pair.ticks` and meets the line of rate `rate` through `pair` after
+    /// `over_ns`.
     fn slewed(&self, pair: Pair, rate: Calibration, over_ns: u64) -> Calibration {
         let now_ns = self.to_ns(pair.ticks);
         let error_ns = pair.ns as i64 - now_ns as i64;
@@ -102,15 +105,16 @@ pub struct Calibrator {
 }
 
 impl Calibrator {
-    /// Takes the first pair; [`Calibrator::finish`] takes the second, at least 20 ms later. What happens in between
-    /// (connections open) is not delayed by it.
+    /// Takes the first pair; [`Calibrator::finish`] takes the second, at least 20 ms later. What
+    /// happens in between (connections open) is not delayed by it.
     pub fn begin() -> Calibrator {
         let counter = Counter::new();
         let first = bracketed_pair(&counter);
         Calibrator { counter, first, current: Calibration::IDENTITY, error_ns_max: 0 }
     }
 
-    /// A first idea of the rate, from a pair at least 1 ms after the first: some 10 ppm, good for timeouts.
+    /// A first idea of the rate, from a pair at least 1 ms after the first: some 10 ppm, good for
+    /// timeouts.
     pub fn provisional(&mut self) -> Calibration {
         let elapsed = Duration::from_nanos(monotonic_ns() - self.first.ns);
         std::thread::sleep(Duration::from_millis(1).saturating_sub(elapsed));
@@ -126,7 +130,8 @@ impl Calibrator {
         self.current
     }
 
-    /// A new pair, and the calibration that corrects over `over_ns` what the last one has got wrong.
+    /// A new pair, and the calibration that corrects over `over_ns` what the last one has got
+    /// wrong.
     pub fn refresh(&mut self, over_ns: u64) -> Calibration {
         let pair = bracketed_pair(&self.counter);
         let error_ns = self.current.to_ns(pair.ticks).abs_diff(pair.ns);
@@ -141,7 +146,8 @@ impl Calibrator {
         self.current
     }
 
-    /// Largest disagreement with CLOCK_MONOTONIC found by [`Calibrator::refresh`], less the error of the check, ns.
+    /// Largest disagreement with CLOCK_MONOTONIC found by [`Calibrator::refresh`], less the error
+    /// of the check, ns.
     pub fn error_ns_max(&self) -> u64 {
         self.error_ns_max
     }

@@ -1,4 +1,5 @@
-//! One connection slot of a shard: its state, the query that it carries and the response it is reading.
+//! One connection slot of a shard: its state, the query that it carries and the response it is
+//! reading.
 
 use crate::http1::{Carry, ResponseParser};
 use crate::query::Query;
@@ -74,7 +75,8 @@ impl Connection {
         }
     }
 
-    /// Whether the endpoint may have closed it while it was idle: reused, and not a byte of this response has come.
+    /// Whether the endpoint may have closed it while it was idle: reused, and not a byte of this
+    /// response has come.
     pub fn looks_stale(&self) -> bool {
         self.exchanges > 0 && !self.is_retry && !self.parser.has_begun()
     }

@@ -1,4 +1,5 @@
-//! The closed list of ways in which a query can fail. A failure is counted, never an error of the program.
+//! The closed list of ways in which a query can fail. A failure is counted, never an error of the
+//! program.
 
 use crate::limits::FIRST_MESSAGE_BYTES;
 
@@ -10,9 +11,11 @@ pub enum FailureKind {
     ConnectRefused,
     /// No connection within `--connect-timeout`, or the kernel gave up (ETIMEDOUT).
     ConnectTimeout,
-    /// Any other error while opening a connection: no route, no permission, connection reset in the handshake.
+    /// Any other error while opening a connection: no route, no permission, connection reset in the
+    /// handshake.
     ConnectError,
-    /// This host could not open one more connection: descriptors (EMFILE), ports (EADDRNOTAVAIL), memory.
+    /// This host could not open one more connection: descriptors (EMFILE), ports (EADDRNOTAVAIL),
+    /// memory.
     LocalLimit,
     /// The request could not be written (EPIPE and the like).
     Send,
@@ -20,7 +23,8 @@ pub enum FailureKind {
     Reset,
     /// The endpoint closed a fresh connection before the first byte of the response.
     ClosedEarly,
-    /// The connection ended inside the response: Content-Length not reached, last chunk missing, or inside the head.
+    /// The connection ended inside the response: Content-Length not reached, last chunk missing, or
+    /// inside the head.
     TruncatedBody,
     /// The bytes are not an HTTP/1.1 response, or exceed a limit of ours.
     Malformed,
@@ -95,7 +99,8 @@ impl Message {
         message
     }
 
-    /// Keeps the beginning of bytes from the wire. They are data: what is not printable ASCII becomes `.`.
+    /// Keeps the beginning of bytes from the wire. They are data: what is not printable ASCII
+    /// becomes `.`.
     pub fn from_wire(bytes: &[u8]) -> Message {
         let len = bytes.len().min(FIRST_MESSAGE_BYTES);
         let mut message = Message::EMPTY;

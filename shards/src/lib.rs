@@ -1,22 +1,26 @@
-//! The data plane of `loadgen-uring`: everything that happens on a pinned core between two system calls.
+//! The data plane of `loadgen-uring`: everything that happens on a pinned core between two system
+//! calls.
 //!
-//! A [`shard`] is one thread with its own reactor (io_uring or epoll), its own connections and one live
-//! [`recorder::Recording`]. Control hands it [`phase::PhasePlan`]s and takes back interval recordings; nothing else
-//! is shared while running but the immutable [`query::RequestTable`] and the phase's next position.
+//! A [`shard`] is one thread with its own reactor (io_uring or epoll), its own connections and one
+//! live [`recorder::Recording`]. Control hands it [`phase::PhasePlan`]s and takes back interval
+//! recordings; nothing else is shared while running but the immutable [`query::RequestTable`] and
+//! the phase's next position.
 //!
 //! Floors (imports point down only; `tests/it/tidy.rs` checks them):
 //!
 //! ```text
-//!  2  shard
-//!  1  reactor sim pool connection recorder
-//!  0  http1 failure token phase query clock wheel limits
-//! -1  sys (the only unsafe code)
+//!  3  shard
+//!  2  reactor phase sim
+//!  1  sys/uring sys/epoll pool connection recorder
+//!  0  sys/socket sys/buffers http1 failure event token query clock wheel
+//! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
 pub mod clock;
 pub mod connection;
+pub mod event;
 pub mod failure;
 pub mod http1;
 pub mod limits;

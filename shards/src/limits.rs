@@ -1,13 +1,16 @@
-//! Every limit of the data plane in one place, with the relations between them proved at compile time.
+//! Every limit of the data plane in one place, with the relations between them proved at compile
+//! time.
 
-/// Entries of a shard's submission queue. Sends and re-arms of one turn are bounded by it; 64 shards fit the usual
-/// 8 MiB of RLIMIT_MEMLOCK.
+/// Entries of a shard's submission queue. Sends and re-arms of one turn are bounded by it; 64
+/// shards fit the usual 8 MiB of RLIMIT_MEMLOCK.
 pub const SQ_ENTRIES: u32 = 256;
-/// Entries of a shard's completion queue, for any number of connections: what does not fit waits in the kernel.
+/// Entries of a shard's completion queue, for any number of connections: what does not fit waits in
+/// the kernel.
 pub const CQ_ENTRIES: u32 = 2048;
 /// Buffers of the first provided-buffer group; small so that it stays in cache.
 pub const BUFFER_COUNT: u16 = 256;
-/// Buffers of the second group, registered when more than [`ENOBUFS_SHARE_LIMIT`] of the receives found none.
+/// Buffers of the second group, registered when more than [`ENOBUFS_SHARE_LIMIT`] of the receives
+/// found none.
 pub const BUFFER_COUNT_GROWN: u16 = 1024;
 /// Bytes of one receive buffer.
 pub const BUFFER_BYTES: usize = 4096;
@@ -21,9 +24,11 @@ pub const SENDS_PER_ENTER: usize = 64;
 pub const SEND_PIECE_BYTES: usize = 64 * 1024;
 /// Positions that a shard claims at once from a phase.
 pub const CLAIM_LIMIT: u64 = 64;
-/// Connections of one shard that may be in their handshake at the same time: no SYN storm, listen backlogs hold.
+/// Connections of one shard that may be in their handshake at the same time: no SYN storm, listen
+/// backlogs hold.
 pub const CONNECTS_IN_FLIGHT: u32 = 64;
-/// Bytes of a response head, of its trailers, and of one chunk-size line; above it the response is malformed.
+/// Bytes of a response head, of its trailers, and of one chunk-size line; above it the response is
+/// malformed.
 pub const HEAD_BYTES_LIMIT: usize = 512 * 1024;
 /// Fields of a response head.
 pub const HEAD_FIELDS_LIMIT: usize = 2048;
@@ -33,11 +38,13 @@ pub const WHEEL_TICK_NS: u64 = 1_000_000;
 pub const WHEEL_SLOTS: usize = 1024;
 /// How often a shard hands its live recording to control.
 pub const INTERVAL_NS: u64 = 250_000_000;
-/// First pause before a connection that could not be opened is tried again; doubles up to [`BACKOFF_NS_MAX`].
+/// First pause before a connection that could not be opened is tried again; doubles up to
+/// [`BACKOFF_NS_MAX`].
 pub const BACKOFF_NS_MIN: u64 = 1_000_000;
 /// Longest pause between two attempts to open one connection.
 pub const BACKOFF_NS_MAX: u64 = 256_000_000;
-/// A turn that was away longer than this is our own stall: expiries right after it are counted apart.
+/// A turn that was away longer than this is our own stall: expiries right after it are counted
+/// apart.
 pub const STALL_NS: u64 = 1_000_000;
 /// Lowest value of a time series.
 pub const SERIES_NS_MIN: u64 = 1;

@@ -1,7 +1,8 @@
 //! What control asks of a shard, and what the shard answers.
 //!
-//! A run is a list of phases, warm-up included; each goes the same way: plan, start, stop condition, drain (or not),
-//! end. Plans are queued one ahead with an absolute start, so that known phases join without a gap.
+//! A run is a list of phases, warm-up included; each goes the same way: plan, start, stop
+//! condition, drain (or not), end. Plans are queued one ahead with an absolute start, so that known
+//! phases join without a gap.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +33,8 @@ impl PhaseKind {
     }
 }
 
-/// The phase's next position: the one word that shards share in closed loop. Claimed in ranges, so that `-n` is exact,
-/// each position is taken once and no shard idles at the end.
+/// The phase's next position: the one word that shards share in closed loop. Claimed in ranges, so
+/// that `-n` is exact, each position is taken once and no shard idles at the end.
 #[derive(Debug)]
 pub struct Positions {
     next: AtomicU64,
@@ -54,8 +55,9 @@ impl Positions {
 
     /// Takes the next range of positions, at most `limit` of them; empty when none are left.
     ///
-    /// Relaxed is enough: the word orders nothing but itself, and `fetch_add` hands each value out once. It cannot
-    /// wrap: a shard stops claiming when it sees the end, so the overshoot is at most `shards x CLAIM_LIMIT`.
+    /// Relaxed is enough: the word orders nothing but itself, and `fetch_add` hands each value out
+    /// once. It cannot wrap: a shard stops claiming when it sees the end, so the overshoot is at
+    /// most `shards x CLAIM_LIMIT`.
     pub fn claim(&self, limit: u64) -> std::ops::Range<u64> {
         let left = self.end.saturating_sub(self.next.load(Ordering::Relaxed));
         if left == 0 {
@@ -102,8 +104,8 @@ pub struct PhasePlan {
     pub start_ns: u64,
     /// Length of the issuing part; `None`: until the positions are used up.
     pub duration_ns: Option<u64>,
-    /// How long to wait for in-flight queries after the last issue. 0: not at all, they are `in_flight_at_end` and
-    /// count against the next phase's credits.
+    /// How long to wait for in-flight queries after the last issue. 0: not at all, they are
+    /// `in_flight_at_end` and count against the next phase's credits.
     pub drain_timeout_ns: u64,
     /// The clock's calibration at the time of planning.
     pub clock: Calibration,
@@ -118,6 +120,26 @@ pub struct Timeouts {
     pub connect_ns: u64,
     /// Between bytes while a response is awaited.
     pub idle_ns: u64,
+}
+
+/// What a shard shows while it runs, on cache lines of its own (the prefetcher takes them in
+/// pairs).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Live {
+    in_flight: AtomicU64,
+}
+
+impl Live {
+    /// Written by the shard once a turn.
+    pub fn show(&self, in_flight: u64) {
+        self.in_flight.store(in_flight, Ordering::Relaxed);
+    }
+
+    /// Queries in flight, of any phase.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
 }
 
 /// Control to shard.

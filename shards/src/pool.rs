@@ -1,4 +1,5 @@
-//! Which slots of a shard can carry the next query: per target a stack of idle connections and one of closed slots.
+//! Which slots of a shard can carry the next query: per target a stack of idle connections and one
+//! of closed slots.
 //!
 //! The last one used goes first: its memory is warm, here and in the kernel.
 
@@ -15,7 +16,8 @@ struct Free {
 }
 
 impl Pool {
-    /// `slots_per_target` closed slots for each target: slot `t * slots_per_target + i` belongs to target `t`.
+    /// `slots_per_target` closed slots for each target: slot `t * slots_per_target + i` belongs to
+    /// target `t`.
     pub fn new(targets: u32, slots_per_target: u32) -> Pool {
         let targets = (0..targets)
             .map(|target| {
@@ -55,7 +57,8 @@ impl Pool {
         self.targets[target as usize].closed.push(slot);
     }
 
-    /// An idle connection has died: it is no longer there to be taken. Linear in the idle ones, and rare.
+    /// An idle connection has died: it is no longer there to be taken. Linear in the idle ones, and
+    /// rare.
     pub fn remove_idle(&mut self, target: u32, slot: u32) {
         let idle = &mut self.targets[target as usize].idle;
         let index = idle.iter().position(|&other| other == slot);

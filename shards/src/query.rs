@@ -14,10 +14,20 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Inet(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "unix socket {}", path.display()),
+        }
+    }
+}
+
 /// One destination of the load. Several URLs may share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The address that is connected to (after `--connect-to`, `--unix-socket` and name resolution).
+    /// The address that is connected to (after `--connect-to`, `--unix-socket` and name
+    /// resolution).
     pub address: Address,
     /// Local address to bind (`--source-ip`).
     pub source: Option<IpAddr>,
@@ -36,8 +46,8 @@ pub struct Request {
 
 /// Every request of a run: built once by control, shared by all shards, never changed.
 ///
-/// The arena is behind an `Arc`, because memory named in a submission belongs to the reactor until the kernel has
-/// let go of it; every reactor holds its own clone.
+/// The arena is behind an `Arc`, because memory named in a submission belongs to the reactor until
+/// the kernel has let go of it; every reactor holds its own clone.
 #[derive(Clone, Debug)]
 pub struct RequestTable {
     /// All request bytes.
@@ -56,8 +66,8 @@ impl RequestTable {
     }
 }
 
-/// One issuance of a sample: at most one request/response exchange (a resend on a fresh connection after a stale
-/// one is the same query).
+/// One issuance of a sample: at most one request/response exchange (a resend on a fresh connection
+/// after a stale one is the same query).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// Position in the phase, 0-based; names the request.

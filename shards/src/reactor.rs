@@ -1,15 +1,17 @@
 //! The seam between a shard and the kernel: waiting, buffers, clock reads, and nothing of HTTP.
 //!
-//! Three back ends stand behind one enum: io_uring, epoll, and in tests the virtual-time `Sim`. A turn submits what
-//! was queued, waits if asked to, and fills a fixed array of plain [`Event`]s; the shard walks it, borrows the bytes
-//! of one event at a time and queues its actions. No callbacks, no trait objects. Short sends, re-arming of receives,
-//! the order of cancel and close and the rejection of late completions stay below the seam.
+//! Three back ends stand behind one enum: io_uring, epoll, and in tests the virtual-time `Sim`. A
+//! turn submits what was queued, waits if asked to, and fills a fixed array of plain [`Event`]s;
+//! the shard walks it, borrows the bytes of one event at a time and queues its actions. No
+//! callbacks, no trait objects. Short sends, re-arming of receives, the order of cancel and close
+//! and the rejection of late completions stay below the seam.
 
 use std::net::TcpListener;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::{Calibration, Clock};
+pub use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::limits::SENDS_PER_ENTER;
 use crate::query::Target;
 #[cfg(any(test, feature = "sim"))]
@@ -32,17 +34,6 @@ pub enum EngineChoice {
     Epoll,
 }
 
-/// The back end's own words about itself, for headers and files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EngineReport {
-    /// `io_uring`, `epoll` or `sim`.
-    pub name: &'static str,
-    /// What it uses: `defer-taskrun`, `multishot`, `buf-ring`, ...
-    pub features: Vec<&'static str>,
-    /// Why it is not io_uring at its best: cause and fix in one line. Empty when it is.
-    pub reason: String,
-}
-
 /// What a reactor needs to stand up.
 #[derive(Clone, Debug)]
 pub struct ReactorConfig {
@@ -50,55 +41,11 @@ pub struct ReactorConfig {
     pub engine: EngineChoice,
     /// Number of connection slots.
     pub slots: u32,
-    /// The bytes that sends name by range. Shared and immutable: what the kernel still reads cannot move.
+    /// The bytes that sends name by range. Shared and immutable: what the kernel still reads cannot
+    /// move.
     pub arena: Arc<[u8]>,
     /// Time base of every stamp.
     pub clock: Calibration,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
-    /// The connection attempt ended: `result` 0, or a negative errno.
-    Connected,
-    /// Bytes arrived (`result` > 0, see [`Reactor::bytes`]), the peer closed (0), or the connection broke (< 0).
-    Received,
-    /// A send failed: `result` is a negative errno. Successful sends make no event.
-    SendFailed,
-    /// A listener accepted: `result` is the new descriptor, to be given to [`Reactor::adopt`]; or a negative errno.
-    Accepted,
-    /// Control called [`Waker::wake`].
-    Woken,
-}
-
-/// One thing that happened to one connection of one generation.
-#[derive(Clone, Copy, Debug)]
-pub struct Event {
-    /// What.
-    pub kind: EventKind,
-    /// Connection slot.
-    pub slot: u32,
-    /// Generation of the slot to which it happened.
-    pub generation: u32,
-    /// Byte count, 0, descriptor or negative errno, by kind.
-    pub result: i32,
-    /// The receive buffer that holds the bytes; returned by [`Reactor::recycle`].
-    pub buffer: Option<u16>,
-    /// When we saw it: read right after the kernel call that brought it, before any parsing. ns.
-    pub stamp_ns: u64,
-}
-
-/// What the back end counted since it was built.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReactorCounters {
-    /// Kernel calls to submit, wait, send or receive.
-    pub enters: u64,
-    /// Receives that carried bytes.
-    pub receives: u64,
-    /// Receives that found no buffer.
-    pub receive_buffer_waits: u64,
-    /// Times the completion queue overflowed (io_uring).
-    pub completion_overflows: u64,
 }
 
 /// Waiting, buffers and clock reads of one shard.
@@ -125,14 +72,19 @@ macro_rules! each {
 }
 
 impl Reactor {
-    /// Builds the back end on the calling thread, which must be the one that uses it; pin first. `Err`: cause and fix.
+    /// Builds the back end on the calling thread, which must be the one that uses it; pin first.
+    /// `Err`: cause and fix.
     pub fn new(config: &ReactorConfig, targets: &[Target]) -> Result<Reactor, String> {
         let destinations = || {
             targets
                 .iter()
                 .map(|target| {
                     Destination::new(target).map_err(|errno| {
-                        format!("cannot use the address {:?}: {}", target.address, errno_text(errno))
+                        format!(
+                            "cannot use the address {:?}: {}",
+                            target.address,
+                            errno_text(errno)
+                        )
                     })
                 })
                 .collect::<Result<Vec<_>, String>>()
@@ -184,7 +136,8 @@ impl Reactor {
         each!(self, reactor => reactor.now_ns())
     }
 
-    /// Sends that may share one stamp: those that one kernel call carries. With epoll each is a call of its own.
+    /// Sends that may share one stamp: those that one kernel call carries. With epoll each is a
+    /// call of its own.
     pub fn sends_per_flush(&self) -> usize {
         match self {
             Reactor::Uring(_) => SENDS_PER_ENTER,
@@ -194,8 +147,8 @@ impl Reactor {
         }
     }
 
-    /// Starts to connect `slot` to a target; a `Connected` event tells how it ended, and receiving has begun by then.
-    /// `Err`: errno, nothing was started.
+    /// Starts to connect `slot` to a target; a `Connected` event tells how it ended, and receiving
+    /// has begun by then. `Err`: errno, nothing was started.
     pub fn connect(&mut self, slot: u32, generation: u32, target: u32) -> Result<(), i32> {
         each!(self, reactor => reactor.connect(slot, generation, target))
     }
@@ -206,12 +159,14 @@ impl Reactor {
         each!(self, reactor => reactor.send(slot, generation, range));
     }
 
-    /// Whether a part of the last request has yet to be handed to the kernel (only requests beyond one piece).
+    /// Whether a part of the last request has yet to be handed to the kernel (only requests beyond
+    /// one piece).
     pub fn is_sending(&self, slot: u32) -> bool {
         each!(self, reactor => reactor.is_sending(slot))
     }
 
-    /// Ends everything on the slot and closes it. It may be connected again at once, under the next generation.
+    /// Ends everything on the slot and closes it. It may be connected again at once, under the next
+    /// generation.
     pub fn close(&mut self, slot: u32) {
         each!(self, reactor => reactor.close(slot));
     }
@@ -221,8 +176,8 @@ impl Reactor {
         each!(self, reactor => reactor.flush());
     }
 
-    /// One turn: submit, wait for an event or until `until_ns` (0: do not wait), fill the array of events.
-    /// Returns the time after the wait.
+    /// One turn: submit, wait for an event or until `until_ns` (0: do not wait), fill the array of
+    /// events. Returns the time after the wait.
     pub fn turn(&mut self, until_ns: u64) -> u64 {
         each!(self, reactor => reactor.turn(until_ns))
     }

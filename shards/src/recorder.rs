@@ -1,7 +1,8 @@
 //! What a shard records: one [`Recording`] per interval, handed to control and reset.
 //!
-//! Histograms have the same bounds everywhere, so that adding them bucket by bucket loses nothing; the exact minimum,
-//! maximum and sums are kept beside them, and a value outside the bounds is clamped and counted, never lost.
+//! Histograms have the same bounds everywhere, so that adding them bucket by bucket loses nothing;
+//! the exact minimum, maximum and sums are kept beside them, and a value outside the bounds is
+//! clamped and counted, never lost.
 
 use hdrhistogram::Histogram;
 
@@ -101,7 +102,8 @@ counters! {
     failed,
     /// Queries given up by us: hard stop.
     cancelled,
-    /// Completions of queries that an earlier, undrained phase had issued; in no figure of this phase.
+    /// Completions of queries that an earlier, undrained phase had issued; in no figure of this
+    /// phase.
     carried_in,
     /// Connections established.
     connections_opened,
@@ -179,7 +181,8 @@ pub struct Recording {
     pub failures: Failures,
     /// Statuses of complete responses, accepted or not.
     pub statuses: StatusTable,
-    /// `service_latency_ns` of completed queries: from the send to the last byte. The headline in closed loop.
+    /// `service_latency_ns` of completed queries: from the send to the last byte. The headline in
+    /// closed loop.
     pub service: Series,
     /// `ttfb_ns` of completed queries: from the send to the first byte of the response.
     pub ttfb: Series,

@@ -1,8 +1,9 @@
 //! The virtual-time transport: whole phases run exactly, in no time, without a socket.
 //!
-//! Time stands still while the shard works and jumps to the next instant at which something happens. The endpoint is
-//! a queue: request `i` takes `service_ns[i]` on the first of its servers that is free (the Lindley recursion), so
-//! the expected latency of every request can be written down.
+//! Time stands still while the shard works and jumps to the next instant at which something
+//! happens. The endpoint is a queue: request `i` takes `service_ns[i]` on the first of its servers
+//! that is free (the Lindley recursion), so the expected latency of every request can be written
+//! down.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,8 +11,8 @@ use std::ops::Range;
 
 use crossbeam_channel::Sender;
 
+use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::phase::Command;
-use crate::reactor::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::sys::wake::Waker;
 
 /// How the endpoint behaves.

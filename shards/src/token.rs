@@ -1,13 +1,14 @@
-//! `user_data` of a submission: operation, connection slot and generation, packed and unpacked side by side.
+//! `user_data` of a submission: operation, connection slot and generation, packed and unpacked side
+//! by side.
 //!
 //! ```text
 //!  63        56 55            32 31             0
 //! | operation  |   generation   |      slot      |
 //! ```
 //!
-//! The generation of a slot rises when its connection is closed, so that a late completion of the old connection is
-//! told from those of the new one (24 bits: wraps after 16.7 million connections in one slot, long after the last
-//! late completion has arrived).
+//! The generation of a slot rises when its connection is closed, so that a late completion of the
+//! old connection is told from those of the new one (24 bits: wraps after 16.7 million connections
+//! in one slot, long after the last late completion has arrived).
 
 /// What a completion answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The timer wheel: one deadline per connection slot, 1 ms ticks, no kernel timer per request.
 //!
-//! Deadlines move with every request and every byte, and hardly ever fire. So setting one is a store; an entry moves
-//! to another tick only when the deadline has come *nearer*, and an entry that fires before its deadline is put where
-//! the deadline is now. Nothing allocates after `new`.
+//! Deadlines move with every request and every byte, and hardly ever fire. So setting one is a
+//! store; an entry moves to another tick only when the deadline has come *nearer*, and an entry
+//! that fires before its deadline is put where the deadline is now. Nothing allocates after `new`.
 
 use crate::limits::{WHEEL_SLOTS, WHEEL_TICK_NS};
 
@@ -62,7 +62,8 @@ impl Wheel {
         self.link(slot, tick);
     }
 
-    /// The tick in which a deadline is over: never before it, and never a tick that has been looked at.
+    /// The tick in which a deadline is over: never before it, and never a tick that has been looked
+    /// at.
     fn tick_of(&self, deadline_ns: u64) -> u64 {
         deadline_ns.div_ceil(WHEEL_TICK_NS).max(self.tick + 1)
     }
@@ -102,7 +103,8 @@ impl Wheel {
         }
     }
 
-    /// When to look again: the next non-empty list, at or before the next deadline. `u64::MAX` if there is none.
+    /// When to look again: the next non-empty list, at or before the next deadline. `u64::MAX` if
+    /// there is none.
     pub fn next_ns(&self) -> u64 {
         if self.len == 0 {
             return u64::MAX;
@@ -240,8 +242,7 @@ mod tests {
         for _ in 0..20_000 {
             now_ns += random(3 * MS);
             let slot = random(u64::from(slots)) as u32;
-            let deadline_ns =
-                if random(4) == 0 { 0 } else { now_ns + 1 + random(1500 * MS) };
+            let deadline_ns = if random(4) == 0 { 0 } else { now_ns + 1 + random(1500 * MS) };
             wheel.set(slot, deadline_ns);
             plain[slot as usize] = deadline_ns;
             let due = plain.iter().filter(|&&d| d != 0).min().copied().unwrap_or(u64::MAX);

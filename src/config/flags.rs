@@ -90,9 +90,28 @@ mod tests {
     fn what_was_typed_comes_back_and_defaults_do_not() {
         assert!(words_of(&["http://192.0.2.1/", "-c", "9", "--json"]).is_empty());
         let typed = [
-            "-m", "PUT", "-H", "X-A: b", "-b", "a b", "--accept-status", "200-399",
-            "--disable-keepalive", "-n", "5", "-d", "3s", "--warmup", "500", "--timeout", "20ms",
-            "--abort-if", "p99>5ms", "--engine", "epoll", "--spin",
+            "-m",
+            "PUT",
+            "-H",
+            "X-A: b",
+            "-b",
+            "a b",
+            "--accept-status",
+            "200-399",
+            "--disable-keepalive",
+            "-n",
+            "5",
+            "-d",
+            "3s",
+            "--warmup",
+            "500",
+            "--timeout",
+            "20ms",
+            "--abort-if",
+            "p99>5ms",
+            "--engine",
+            "epoll",
+            "--spin",
         ];
         let mut args = vec!["http://192.0.2.1/"];
         args.extend(typed);

@@ -22,12 +22,7 @@ impl Rules {
     /// Nothing has been seen yet.
     pub fn new() -> Rules {
         let now_ns = monotonic_ns();
-        Rules {
-            failing_since_ns: None,
-            failing_until_ns: 0,
-            heard_ns: now_ns,
-            checked_ns: now_ns,
-        }
+        Rules { failing_since_ns: None, failing_until_ns: 0, heard_ns: now_ns, checked_ns: now_ns }
     }
 
     /// Takes note of one interval of one shard.
@@ -58,9 +53,7 @@ impl Rules {
             self.heard_ns = self.heard_ns.max(now_ns);
         }
         if silence_ns > 0 && now_ns.saturating_sub(self.heard_ns) > silence_ns {
-            return Some(
-                "no byte came for --response-idle-timeout on any connection".to_owned(),
-            );
+            return Some("no byte came for --response-idle-timeout on any connection".to_owned());
         }
         if plan.abort_all_failed_ns > 0
             && let Some(since_ns) = self.failing_since_ns
@@ -106,7 +99,9 @@ fn of(distribution: &Distribution, stat: Stat) -> Option<f64> {
         Stat::Min => distribution.smallest().map(|ns| ns as f64),
         Stat::Max => distribution.largest().map(|ns| ns as f64),
         Stat::Mean => distribution.mean(),
-        Stat::Percentile(p) => distribution.percentile((p * 1000.0).round() as u32).map(|ns| ns as f64),
+        Stat::Percentile(p) => {
+            distribution.percentile((p * 1000.0).round() as u32).map(|ns| ns as f64)
+        }
     }
 }
 

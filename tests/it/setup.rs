@@ -15,6 +15,7 @@ on_both_engines!(
     a_refused_port_says_so,
     an_unresolvable_name_says_so,
     a_missing_unix_socket_says_so,
+    cores_outside_the_mask_are_named_with_the_allowed_ones,
     more_connections_than_the_hard_limit_are_refused_with_the_limit,
     the_soft_limit_of_descriptors_is_raised,
 );
@@ -43,6 +44,13 @@ fn a_missing_unix_socket_says_so(engine: Engine) {
     let outcome =
         run.words(&format!("max-throughput http://localhost/ -n 5 --unix-socket {path}")).finish();
     outcome.expect_code(3).expect_reason(&[&path]);
+}
+
+/// The flag is well formed, the host does not allow it: set-up.
+fn cores_outside_the_mask_are_named_with_the_allowed_ones(engine: Engine) {
+    let outcome =
+        Run::on(engine).words("max-throughput http://127.0.0.1:9/ --cores 4095").finish();
+    outcome.expect_code(3).expect_reason(&["--cores", "4095", "allowed here: 0"]);
 }
 
 /// Decided from the flags and the limit, so usage (2) and set-up (3) are both right; a run of

@@ -38,7 +38,8 @@ impl Active {
         self.claimed.is_empty() && positions.is_used_up()
     }
 
-    /// The next position, without taking it. Claims more when there is none, so only ask with a credit in hand.
+    /// The next position, without taking it. Claims more when there is none, so only ask with a
+    /// credit in hand.
     pub(super) fn peek(&mut self) -> Option<u64> {
         if self.claimed.is_empty() {
             let Pattern::ClosedLoop { in_flight, positions } = &self.plan.pattern;
@@ -70,12 +71,17 @@ impl Shard {
         }
     }
 
-    /// Ends issuing; phases that have not begun never will, and control hears so.
+    /// Ends issuing; phases that have not begun never will, and control hears so. A warm-up that
+    /// was to go over into the next phase undrained is drained as that would have been: nothing
+    /// follows it now.
     fn stop(&mut self) {
+        let drain_ns = self.queued_phases.iter().map(|plan| plan.drain_timeout_ns).max();
         if let Some(active) = &mut self.active
             && active.is_issuing()
         {
-            active.issue_end_ns = self.now_ns;
+            active.issue_end_ns = self.now_ns.max(1);
+            let drain_timeout_ns = &mut active.plan.drain_timeout_ns;
+            *drain_timeout_ns = (*drain_timeout_ns).max(drain_ns.unwrap_or(0));
         }
         while let Some(plan) = self.queued_phases.pop_front() {
             self.tell(Message::PhaseEnded {
@@ -118,7 +124,8 @@ impl Shard {
         let plan = self.queued_phases.pop_front().expect("the caller has looked");
         self.reactor.set_clock(plan.clock);
         let active = Active::new(plan, self.now_ns);
-        // Handshakes since the last phase belong to this one; nothing else has been recorded meanwhile.
+        // Handshakes since the last phase belong to this one; nothing else has been recorded
+        // meanwhile.
         self.recording.phase = active.plan.index;
         self.recording.begin_ns = active.start_ns;
         self.recording.failures.reset();
@@ -163,8 +170,8 @@ impl Shard {
         self.recording.begin_ns + INTERVAL_NS
     }
 
-    /// Hands the recording to control when its interval is over and a spare one is there. If control is late the
-    /// interval grows; nothing is lost.
+    /// Hands the recording to control when its interval is over and a spare one is there. If
+    /// control is late the interval grows; nothing is lost.
     pub(super) fn hand_over_interval(&mut self) {
         if self.now_ns < self.interval_end_ns() || self.active.is_none() {
             return;

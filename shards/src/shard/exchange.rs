@@ -32,7 +32,8 @@ impl Shard {
         self.start_handshakes();
     }
 
-    /// Issues queries while the phase goes on, credits are left, and the next one's target has a free slot.
+    /// Issues queries while the phase goes on, credits are left, and the next one's target has a
+    /// free slot.
     pub(super) fn pump(&mut self) {
         self.start_handshakes();
         loop {
@@ -69,7 +70,8 @@ impl Shard {
         }
     }
 
-    /// Queues the request of the slot's query; the stamp comes with the kernel call that carries it.
+    /// Queues the request of the slot's query; the stamp comes with the kernel call that carries
+    /// it.
     fn begin_exchange(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         let query = connection.query.as_ref().expect("the caller has bound one");
@@ -138,7 +140,8 @@ impl Shard {
             State::Busy if event.result > 0 => self.feed(event),
             State::Busy => self.stream_ended(slot, -event.result, event.stamp_ns),
             State::Idle => {
-                // An idle connection that speaks or ends is of no more use; nobody asked it anything.
+                // An idle connection that speaks or ends is of no more use; nobody asked it
+                // anything.
                 self.reactor.recycle(event);
                 self.pool.remove_idle(connection.target, slot);
                 self.close(slot);
@@ -240,7 +243,8 @@ impl Shard {
         self.pump();
     }
 
-    /// A query is over: frees its credit, and records it if its phase is still open; otherwise it is carry-in.
+    /// A query is over: frees its credit, and records it if its phase is still open; otherwise it
+    /// is carry-in.
     pub(super) fn settle(&mut self, query: &Query, record: impl FnOnce(&mut Recording)) {
         self.in_flight -= 1;
         if query.phase != self.recording.phase {
@@ -261,8 +265,11 @@ impl Shard {
         }
         let send_errno = connection.send_errno;
         if errno != 0 {
-            let kind =
-                if errno == libc::ETIMEDOUT { FailureKind::ClosedEarly } else { FailureKind::Reset };
+            let kind = if errno == libc::ETIMEDOUT {
+                FailureKind::ClosedEarly
+            } else {
+                FailureKind::Reset
+            };
             return self.fail(slot, kind, || Message::new(&errno_text(errno)));
         }
         match connection.parser.end_of_stream() {
@@ -282,8 +289,8 @@ impl Shard {
         }
     }
 
-    /// The reused connection had been closed by the endpoint, as it may: opens it again and sends the same query once
-    /// more. Counted, never hidden, and only ever once per query.
+    /// The reused connection had been closed by the endpoint, as it may: opens it again and sends
+    /// the same query once more. Counted, never hidden, and only ever once per query.
     fn retry(&mut self, slot: u32) {
         self.recording.counters.connections_reused_stale += 1;
         self.recording.counters.retries += 1;
@@ -311,7 +318,8 @@ impl Shard {
     pub(super) fn send_failed(&mut self, event: &Event) {
         let connection = &mut self.connections[event.slot as usize];
         if connection.generation == event.generation && connection.state == State::Busy {
-            // The endpoint may have answered before it closed: what it said, or the end of the stream, follows.
+            // The endpoint may have answered before it closed: what it said, or the end of the
+            // stream, follows.
             connection.send_errno = -event.result;
         }
     }
@@ -366,8 +374,8 @@ impl Shard {
         }
     }
 
-    /// A handshake failed: so does its query, and the slot pauses before the next attempt. The caller has taken it out
-    /// of `handshakes`.
+    /// A handshake failed: so does its query, and the slot pauses before the next attempt. The
+    /// caller has taken it out of `handshakes`.
     fn connect_failed(&mut self, slot: u32, errno: i32) {
         let kind = match errno {
             libc::ECONNREFUSED | libc::ENOENT => FailureKind::ConnectRefused,
@@ -378,7 +386,7 @@ impl Shard {
         };
         let message = || match errno {
             libc::EADDRNOTAVAIL => Message::new(
-                "no local port is left for this endpoint; see net.ipv4.ip_local_port_range, --source-ip",
+                "no local port is left; see net.ipv4.ip_local_port_range, --source-ip",
             ),
             libc::EMFILE => Message::new("too many open files; ulimit -n"),
             _ => Message::new(&errno_text(errno)),

@@ -6,14 +6,15 @@
 //! events   ─▶ exchange.rs  a query is bound, sent, answered, failed; connections open and close
 //! ```
 //!
-//! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats nothing (but the
-//! first message of each kind of failure).
+//! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats
+//! nothing (but the first message of each kind of failure).
 
 mod control;
 mod exchange;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -22,7 +23,7 @@ use crate::clock::Calibration;
 use crate::connection::Connection;
 use crate::failure::Message as FailureMessage;
 use crate::limits::{EVENTS_PER_TURN, SENDS_PER_ENTER, STALL_NS};
-use crate::phase::{Command, Message, PhasePlan, Timeouts};
+use crate::phase::{Command, Live, Message, PhasePlan, Timeouts};
 use crate::pool::Pool;
 use crate::query::RequestTable;
 use crate::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig, ReactorCounters};
@@ -66,6 +67,8 @@ pub struct Link {
     pub messages: Sender<Message>,
     /// Recordings that control has added up, to be used again, with the clock's latest calibration.
     pub recycled: Receiver<(Box<Recording>, Calibration)>,
+    /// What control may look at at any time.
+    pub live: Arc<Live>,
 }
 
 /// A running phase.
@@ -184,6 +187,7 @@ impl Shard {
             let last_ns = self.now_ns;
             let sent = self.unsent.len();
             let before_ns = self.stamp_sends();
+            self.link.live.show(self.in_flight);
             let until_ns = self.wake_at_ns();
             self.now_ns = self.reactor.turn(until_ns);
             let events = self.reactor.events().len();

@@ -117,7 +117,7 @@ fn run(
     for phase in phases {
         command_sender.send(Command::Phase(Box::new(phase))).expect("heard");
     }
-    let link = Link { commands, messages: message_sender, recycled };
+    let link = Link { commands, messages: message_sender, recycled, live: Arc::default() };
     Shard::new(plan, link, Reactor::Sim(Box::new(sim))).run();
     let ready = collect(&messages, &mut totals);
     totals.iter().for_each(Totals::assert_conserved);
@@ -204,7 +204,8 @@ fn undrained_phase_joins_the_next_without_a_gap_and_counts_against_its_cap() {
     let (_, totals) = run(shard_plan(4), endpoint, vec![warmup, main], None);
     assert_eq!((totals[0].counters.completed, totals[0].in_flight_at_end), (12, 4));
     assert_eq!(totals[0].end_ns, totals[1].start_ns);
-    // The four left over are answered at 120 ms; only then is there a credit for the first of the eight.
+    // The four left over are answered at 120 ms; only then is there a credit for the first of the
+    // eight.
     assert_eq!(totals[1].counters.carried_in, 4);
     totals[1].assert_latencies_ms(&[30.0; 8]);
     assert_eq!(totals[1].end_ns - totals[1].start_ns, (20 + 60) * MS);

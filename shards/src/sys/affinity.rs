@@ -13,7 +13,8 @@ pub fn pin(core: usize) -> bool {
     core_affinity::set_for_current(core_affinity::CoreId { id: core })
 }
 
-/// Lowers the priority of the calling thread, so that control never takes a core from a shard. Best effort.
+/// Lowers the priority of the calling thread, so that control never takes a core from a shard. Best
+/// effort.
 pub fn be_nice(nice: i32) {
     // SAFETY: plain system call; `who` 0 with PRIO_PROCESS names the calling thread on Linux.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };

@@ -1,8 +1,9 @@
 //! The provided-buffer ring: where multishot receives put their bytes.
 //!
-//! **Ownership rule of the whole back end: memory named in a submission belongs to the reactor until the kernel has
-//! posted the last completion that can touch it** (no `F_MORE`). A buffer is the kernel's from [`BufferRing::put`]
-//! and [`BufferRing::publish`] until a completion hands it out by id, and ours from then until it is put back.
+//! **Ownership rule of the whole back end: memory named in a submission belongs to the reactor
+//! until the kernel has posted the last completion that can touch it** (no `F_MORE`). A buffer is
+//! the kernel's from [`BufferRing::put`] and [`BufferRing::publish`] until a completion hands it
+//! out by id, and ours from then until it is put back.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -46,7 +47,8 @@ pub(super) struct BufferRing {
     buffer_bytes: usize,
     /// Buffers of the group; a power of two.
     count: u16,
-    /// Id of the first buffer: ids of different groups do not overlap, so that an id alone names its buffer.
+    /// Id of the first buffer: ids of different groups do not overlap, so that an id alone names
+    /// its buffer.
     first_id: u16,
     /// Our tail; what the kernel sees lags behind until `publish`.
     tail: u16,
@@ -89,8 +91,9 @@ impl BufferRing {
         let offset = usize::from(id - self.first_id) * self.buffer_bytes;
         // SAFETY: the offset is inside the mapping, as `id` is one of ours (asserted).
         let start = unsafe { self.memory.start.as_ptr().add(offset) };
-        // SAFETY: `len` bytes from there are inside the mapping (asserted) and initialised (an anonymous mapping is
-        // zeroed); the kernel does not write them before the buffer is put back, which needs `&mut self`.
+        // SAFETY: `len` bytes from there are inside the mapping (asserted) and initialised (an
+        // anonymous mapping is zeroed); the kernel does not write them before the buffer is put
+        // back, which needs `&mut self`.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
@@ -104,8 +107,9 @@ impl BufferRing {
         let base = self.entries.start.as_ptr().cast::<BufRingEntry>();
         // SAFETY: `index` is below `count`, the length of the ring.
         let entry = unsafe { base.add(index) };
-        // SAFETY: the entry is ours: the kernel reads entries only between its head and the published tail, and at
-        // most `count` buffers exist, so this one is outside of that range. All-zero is a valid entry.
+        // SAFETY: the entry is ours: the kernel reads entries only between its head and the
+        // published tail, and at most `count` buffers exist, so this one is outside of that range.
+        // All-zero is a valid entry.
         let entry = unsafe { &mut *entry };
         entry.set_addr(address);
         entry.set_len(self.buffer_bytes as u32);
@@ -113,13 +117,14 @@ impl BufferRing {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the buffers given back to the kernel: one Release store, which orders the entries above before the tail
-    /// that the kernel reads with Acquire.
+    /// Shows the buffers given back to the kernel: one Release store, which orders the entries
+    /// above before the tail that the kernel reads with Acquire.
     pub(super) fn publish(&mut self) {
         let base = self.entries.start.as_ptr().cast::<BufRingEntry>();
         // SAFETY: `base` is the start of the ring, as `tail` asks.
         let tail = unsafe { BufRingEntry::tail(base) }.cast_mut().cast::<AtomicU16>();
-        // SAFETY: the tail is a u16 inside the mapping, aligned, and only written through this atomic.
+        // SAFETY: the tail is a u16 inside the mapping, aligned, and only written through this
+        // atomic.
         let tail = unsafe { &*tail };
         tail.store(self.tail, Ordering::Release);
     }

@@ -1,7 +1,8 @@
-//! The epoll back end: the same turns and events with readiness calls, for hosts and containers without io_uring.
+//! The epoll back end: the same turns and events with readiness calls, for hosts and containers
+//! without io_uring.
 //!
-//! Level-triggered, as edge-triggered costs the same; receives go on until a short one; what a send could not hand
-//! over waits for writability. Each receive is stamped right after its call.
+//! Level-triggered, as edge-triggered costs the same; receives go on until a short one; what a send
+//! could not hand over waits for writability. Each receive is stamped right after its call.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,8 +13,8 @@ use super::socket::{self, Destination};
 use super::wake::Waker;
 use super::{errno_text, last_errno};
 use crate::clock::Clock;
+use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::limits::{BUFFER_BYTES, BUFFER_COUNT, EVENTS_PER_TURN, SEND_PIECE_BYTES};
-use crate::reactor::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::token::{Operation, Token};
 
 /// One shard's epoll instance, its sockets and its buffers.
@@ -178,8 +179,11 @@ impl Epoll {
 
     /// Accepts from `listener` until the end.
     pub(crate) fn listen(&mut self, listener: OwnedFd) {
-        let token =
-            Token { operation: Operation::Accept, generation: 0, slot: listener.as_raw_fd() as u32 };
+        let token = Token {
+            operation: Operation::Accept,
+            generation: 0,
+            slot: listener.as_raw_fd() as u32,
+        };
         self.control(libc::EPOLL_CTL_ADD, listener.as_raw_fd(), libc::EPOLLIN, token);
         self.listeners.push(listener);
     }
@@ -255,12 +259,14 @@ impl Epoll {
         }
     }
 
-    /// One turn: send what is queued, wait until an event or `until_ns` (0: do not wait), receive. Returns the time.
+    /// One turn: send what is queued, wait until an event or `until_ns` (0: do not wait), receive.
+    /// Returns the time.
     pub(crate) fn turn(&mut self, until_ns: u64) -> u64 {
         self.events.clear();
         self.flush();
         let stamp_ns = self.clock.now_ns();
-        // Late events carry the generation of their time; a slot reused since then does not get them.
+        // Late events carry the generation of their time; a slot reused since then does not get
+        // them.
         while let Some(event) = self.early.pop_front() {
             if self.is_live(event.slot, event.generation) {
                 self.events.push(event);
@@ -294,7 +300,8 @@ impl Epoll {
                 tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
             };
             let no_mask = std::ptr::null::<libc::sigset_t>();
-            // SAFETY: `ready` is writable for `capacity` events, `timeout` is valid, no signal mask is passed.
+            // SAFETY: `ready` is writable for `capacity` events, `timeout` is valid, no signal mask
+            // is passed.
             let count = unsafe {
                 libc::syscall(
                     libc::SYS_epoll_pwait2,
@@ -358,7 +365,8 @@ impl Epoll {
         }
     }
 
-    /// Receives until a short one. What finds no buffer or no room stays in the socket for the next turn.
+    /// Receives until a short one. What finds no buffer or no room stays in the socket for the next
+    /// turn.
     fn receive(&mut self, token: Token) {
         let fd = self.sockets[token.slot as usize].fd;
         loop {

@@ -19,7 +19,8 @@ pub fn memlock() -> Limit {
     read(libc::RLIMIT_MEMLOCK)
 }
 
-/// Raises the soft RLIMIT_NOFILE to at least `needed`. `Ok`: the soft limit now; `Err`: the hard limit, too low.
+/// Raises the soft RLIMIT_NOFILE to at least `needed`. `Ok`: the soft limit now; `Err`: the hard
+/// limit, too low.
 pub fn raise_nofile(needed: u64) -> Result<u64, u64> {
     let limit = nofile();
     if limit.soft >= needed {

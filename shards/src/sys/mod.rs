@@ -1,4 +1,5 @@
-//! The system-call wall: the only files of the workspace with unsafe code. Everything public here is safe to call.
+//! The system-call wall: the only files of the workspace with unsafe code. Everything public here
+//! is safe to call.
 
 pub mod affinity;
 pub mod buffers;

@@ -1,4 +1,5 @@
-//! Stream sockets: creation, addresses, and the plain non-blocking calls that the epoll back end makes.
+//! Stream sockets: creation, addresses, and the plain non-blocking calls that the epoll back end
+//! makes.
 
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -58,7 +59,8 @@ impl KernelAddress {
     fn from_raw<T: Copy>(raw: &T) -> KernelAddress {
         const { assert!(size_of::<T>() <= size_of::<libc::sockaddr_storage>()) };
         let mut storage = MaybeUninit::<libc::sockaddr_storage>::zeroed();
-        // SAFETY: both are valid for size_of::<T>() bytes, which fits the storage (asserted), and do not overlap.
+        // SAFETY: both are valid for size_of::<T>() bytes, which fits the storage (asserted), and
+        // do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 std::ptr::from_ref(raw).cast::<u8>(),
@@ -66,7 +68,8 @@ impl KernelAddress {
                 size_of::<T>(),
             );
         }
-        // SAFETY: zeroed, then partly overwritten: every byte is initialised, any bytes are a valid storage.
+        // SAFETY: zeroed, then partly overwritten: every byte is initialised, any bytes are a valid
+        // storage.
         let storage = unsafe { storage.assume_init() };
         KernelAddress { storage, len: size_of::<T>() as libc::socklen_t }
     }
@@ -104,7 +107,8 @@ impl Destination {
         &self.address
     }
 
-    /// A fresh non-blocking stream socket for it, with TCP_NODELAY, bound to the source if there is one. `Err`: errno.
+    /// A fresh non-blocking stream socket for it, with TCP_NODELAY, bound to the source if there is
+    /// one. `Err`: errno.
     pub(super) fn socket(&self) -> Result<OwnedFd, i32> {
         let family = self.address.family();
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -119,8 +123,8 @@ impl Destination {
             set_nodelay(&fd);
         }
         if let Some(source) = &self.source {
-            // The port is chosen at connect, per destination, so that one source address serves 28 000 connections
-            // to each of several endpoints rather than in all.
+            // The port is chosen at connect, per destination, so that one source address serves 28
+            // 000 connections to each of several endpoints rather than in all.
             set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
             // SAFETY: the address is valid for its length, the descriptor is open.
             let result = unsafe { libc::bind(fd.as_raw_fd(), source.as_ptr(), source.len()) };
@@ -132,7 +136,8 @@ impl Destination {
     }
 }
 
-/// Starts a non-blocking connect. `Ok(true)`: connected at once; `Ok(false)`: in progress; `Err`: errno.
+/// Starts a non-blocking connect. `Ok(true)`: connected at once; `Ok(false)`: in progress; `Err`:
+/// errno.
 pub(super) fn connect(fd: RawFd, address: &KernelAddress) -> Result<bool, i32> {
     // SAFETY: the address is valid for its length; a bad descriptor is an error, not undefined.
     let result = unsafe { libc::connect(fd, address.as_ptr(), address.len()) };
@@ -180,9 +185,7 @@ pub(super) fn receive(fd: RawFd, buffer: &mut [u8]) -> Result<usize, i32> {
 pub(super) fn accept(listener: RawFd) -> Result<OwnedFd, i32> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: null address arguments are allowed; the result is checked before use.
-    let fd = unsafe {
-        libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags)
-    };
+    let fd = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
     if fd < 0 {
         return Err(last_errno());
     }
@@ -224,7 +227,8 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), i32> {
     Ok((first, second))
 }
 
-/// A listening socket on `address` with SO_REUSEPORT, so that each core has its own queue of connections.
+/// A listening socket on `address` with SO_REUSEPORT, so that each core has its own queue of
+/// connections.
 pub fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let target = KernelAddress::inet(address);
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;

@@ -1,5 +1,5 @@
-//! The io_uring back end: one enter a turn, multishot receives into one small buffer ring, sends without success
-//! completion, and the order of cancel and close. Why each: `docs/DESIGN.md`.
+//! The io_uring back end: one enter a turn, multishot receives into one small buffer ring, sends
+//! without success completion, and the order of cancel and close. Why each: `docs/DESIGN.md`.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,16 +15,17 @@ use super::socket::Destination;
 use super::wake::Waker;
 use super::{errno_text, last_errno, socket};
 use crate::clock::Clock;
+use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::limits::{
     BUFFER_BYTES, BUFFER_COUNT, BUFFER_COUNT_GROWN, CQ_ENTRIES, ENOBUFS_SHARE_LIMIT,
     EVENTS_PER_TURN, SEND_PIECE_BYTES, SQ_ENTRIES,
 };
-use crate::reactor::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::token::{Operation, Token};
 
 /// One shard's uring, its sockets and its buffers.
 pub struct Uring {
-    // Fields are dropped in this order: the three halves borrow from `_ring`, so it must stay behind them.
+    // Fields are dropped in this order: the three halves borrow from `_ring`, so it must stay
+    // behind them.
     submitter: Submitter<'static>,
     sq: SubmissionQueue<'static>,
     cq: CompletionQueue<'static>,
@@ -38,10 +39,11 @@ pub struct Uring {
     waker: Waker,
     clock: Clock,
     events: Vec<Event>,
-    /// Receives to arm again before the next enter: after the buffers have been published, not earlier.
+    /// Receives to arm again before the next enter: after the buffers have been published, not
+    /// earlier.
     rearm: VecDeque<(u32, u32)>,
-    /// Operations that will post one more terminal completion: receives, connects, accepts. Nothing of ours may be
-    /// freed before it is 0.
+    /// Operations that will post one more terminal completion: receives, connects, accepts. Nothing
+    /// of ours may be freed before it is 0.
     armed: u64,
     listeners: Vec<OwnedFd>,
     has_taskrun_flag: bool,
@@ -56,8 +58,8 @@ struct RingOwner(NonNull<IoUring>);
 
 impl Drop for RingOwner {
     fn drop(&mut self) {
-        // SAFETY: it came from Box::leak and is freed once; the halves that borrow from it are declared before it in
-        // `Uring`, and so are gone.
+        // SAFETY: it came from Box::leak and is freed once; the halves that borrow from it are
+        // declared before it in `Uring`, and so are gone.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -68,7 +70,8 @@ struct Socket {
     /// -1 while closed.
     fd: RawFd,
     generation: u32,
-    /// What is left of a request larger than one piece; the first piece is in flight while it is not empty.
+    /// What is left of a request larger than one piece; the first piece is in flight while it is
+    /// not empty.
     rest: (usize, usize),
     /// A piece with a success completion is in flight.
     is_sending: bool,
@@ -107,7 +110,8 @@ const LADDER: [Rung; 4] = [
 ];
 
 impl Uring {
-    /// Builds the uring on the calling thread, which must be the one that uses it. `Err`: why not, with the fix.
+    /// Builds the uring on the calling thread, which must be the one that uses it. `Err`: why not,
+    /// with the fix.
     pub(crate) fn new(
         slots: u32,
         arena: Arc<[u8]>,
@@ -116,11 +120,13 @@ impl Uring {
     ) -> Result<Uring, String> {
         let (ring, rung) = build_ladder()?;
         let ring = NonNull::from(Box::leak(Box::new(ring)));
-        // SAFETY: just leaked, so valid for 'static; freed only by `RingOwner`, after the halves are gone.
+        // SAFETY: just leaked, so valid for 'static; freed only by `RingOwner`, after the halves
+        // are gone.
         let borrowed: &'static mut IoUring = unsafe { &mut *ring.as_ptr() };
         let (mut submitter, sq, cq) = borrowed.split();
         let mut features: Vec<&'static str> = rung.features.to_vec();
-        // The index is kept in this Submitter object, so it must be the one that is used from now on.
+        // The index is kept in this Submitter object, so it must be the one that is used from now
+        // on.
         if submitter.register_ring_fd().is_ok() {
             features.push("ring-fd");
         }
@@ -157,8 +163,8 @@ impl Uring {
         let mut group = BufferRing::new(count, BUFFER_BYTES, first_id)
             .map_err(|errno| cannot("map receive buffers", errno))?;
         let id = self.groups.len() as u16;
-        // SAFETY: the ring's memory is page-aligned, large enough for `count` entries, and lives in `self.groups`
-        // until the uring is gone (`Drop`).
+        // SAFETY: the ring's memory is page-aligned, large enough for `count` entries, and lives in
+        // `self.groups` until the uring is gone (`Drop`).
         let registered = unsafe {
             self.submitter.register_buf_ring_with_flags(group.address(), group.count(), id, 0)
         };
@@ -170,10 +176,12 @@ impl Uring {
         Ok(())
     }
 
-    /// The opcode probe cannot see multishot, which is a flag of RECV: receive one byte on a socket pair.
+    /// The opcode probe cannot see multishot, which is a flag of RECV: receive one byte on a socket
+    /// pair.
     fn check_multishot(&mut self) -> Result<(), String> {
         let (ours, theirs) = socket::pair().map_err(|errno| cannot("make a socket pair", errno))?;
-        socket::send(theirs.as_raw_fd(), b"?").map_err(|errno| cannot("send to ourselves", errno))?;
+        socket::send(theirs.as_raw_fd(), b"?")
+            .map_err(|errno| cannot("send to ourselves", errno))?;
         self.push(&opcode::RecvMulti::new(Fd(ours.as_raw_fd()), 0).build().user_data(0));
         drop(theirs);
         self.sq.sync();
@@ -234,7 +242,10 @@ impl Uring {
     }
 
     fn group_of(&self, id: u16) -> &BufferRing {
-        self.groups.iter().find(|group| group.owns(id)).expect("ids of the groups cover all buffers")
+        self.groups
+            .iter()
+            .find(|group| group.owns(id))
+            .expect("ids of the groups cover all buffers")
     }
 
     pub(crate) fn recycle(&mut self, id: u16) {
@@ -249,7 +260,8 @@ impl Uring {
         let address = destination.address();
         let connect = opcode::Connect::new(Fd(fd.as_raw_fd()), address.as_ptr(), address.len());
         let token = Token { operation: Operation::Connect, generation, slot };
-        // The kernel copies the address when it takes the entry; `destinations` never changes anyway.
+        // The kernel copies the address when it takes the entry; `destinations` never changes
+        // anyway.
         self.push(&connect.build().user_data(token.encode()));
         self.armed += 1;
         self.occupy(slot, generation, fd);
@@ -265,8 +277,7 @@ impl Uring {
     fn occupy(&mut self, slot: u32, generation: u32, fd: OwnedFd) {
         let socket = &mut self.sockets[slot as usize];
         assert!(socket.fd < 0, "slot {slot} is occupied");
-        *socket =
-            Socket { fd: fd.into_raw_fd(), generation, rest: (0, 0), is_sending: false };
+        *socket = Socket { fd: fd.into_raw_fd(), generation, rest: (0, 0), is_sending: false };
     }
 
     /// Accepts from `listener` until the end.
@@ -277,8 +288,7 @@ impl Uring {
 
     fn arm_accept(&mut self, listener: RawFd) {
         let accept = opcode::AcceptMulti::new(Fd(listener)).flags(libc::SOCK_CLOEXEC);
-        let token =
-            Token { operation: Operation::Accept, generation: 0, slot: listener as u32 };
+        let token = Token { operation: Operation::Accept, generation: 0, slot: listener as u32 };
         self.push(&accept.build().user_data(token.encode()));
         self.armed += 1;
     }
@@ -299,8 +309,8 @@ impl Uring {
         self.armed += 1;
     }
 
-    /// Queues the bytes `range` of the arena. They are immutable and live as long as this reactor, so a request of
-    /// one piece needs no success completion: nobody waits for its memory.
+    /// Queues the bytes `range` of the arena. They are immutable and live as long as this reactor,
+    /// so a request of one piece needs no success completion: nobody waits for its memory.
     pub(crate) fn send(&mut self, slot: u32, generation: u32, range: Range<usize>) {
         let socket = &mut self.sockets[slot as usize];
         debug_assert_eq!(socket.generation, generation, "a send names the live connection");
@@ -314,7 +324,8 @@ impl Uring {
     fn push_send(&mut self, slot: u32, piece: Range<usize>) {
         let Socket { fd, generation, is_sending, .. } = self.sockets[slot as usize];
         let bytes = &self.arena[piece];
-        // MSG_WAITALL is for correctness: without it a short send is a success, and makes no completion at all.
+        // MSG_WAITALL is for correctness: without it a short send is a success, and makes no
+        // completion at all.
         let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32)
             .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL);
         let token = Token { operation: Operation::Send, generation, slot };
@@ -330,8 +341,8 @@ impl Uring {
         self.sockets[slot as usize].is_sending
     }
 
-    /// Cancels everything on the socket, then closes it. CLOSE alone would leave the receive armed, and a cancel after
-    /// CLOSE finds nothing.
+    /// Cancels everything on the socket, then closes it. CLOSE alone would leave the receive armed,
+    /// and a cancel after CLOSE finds nothing.
     pub(crate) fn close(&mut self, slot: u32) {
         let socket = &mut self.sockets[slot as usize];
         let fd = std::mem::replace(&mut socket.fd, -1);
@@ -350,8 +361,8 @@ impl Uring {
 
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
-            // SAFETY: what entries name by pointer (the arena, the addresses, buffers) is owned by `self` and lives
-            // until `Drop` has seen the last completion.
+            // SAFETY: what entries name by pointer (the arena, the addresses, buffers) is owned by
+            // `self` and lives until `Drop` has seen the last completion.
             if unsafe { self.sq.push(entry) }.is_ok() {
                 return;
             }
@@ -366,12 +377,14 @@ impl Uring {
             return;
         }
         self.counters.enters += 1;
-        // EBUSY and EAGAIN: the completion queue is full or memory is short; the next turn reaps and submits the rest.
+        // EBUSY and EAGAIN: the completion queue is full or memory is short; the next turn reaps
+        // and submits the rest.
         let _ = self.submitter.submit();
         self.sq.sync();
     }
 
-    /// One turn: submit, wait until an event or `until_ns` (0: do not wait), reap. Returns the time after the wait.
+    /// One turn: submit, wait until an event or `until_ns` (0: do not wait), reap. Returns the time
+    /// after the wait.
     pub(crate) fn turn(&mut self, until_ns: u64) -> u64 {
         self.events.clear();
         for group in &mut self.groups {
@@ -394,8 +407,8 @@ impl Uring {
             let Some(entry) = self.cq.next() else { break };
             self.take(&entry, stamp_ns);
         }
-        // Gives the consumed entries back before the next enter, else the kernel still counts them and the next wait
-        // returns at once.
+        // Gives the consumed entries back before the next enter, else the kernel still counts them
+        // and the next wait returns at once.
         self.cq.sync();
         stamp_ns
     }
@@ -405,9 +418,8 @@ impl Uring {
         let now_ns = if until_ns == 0 { 0 } else { self.clock.now_ns() };
         if until_ns > now_ns {
             let left = until_ns - now_ns;
-            let timeout = Timespec::new()
-                .sec(left / 1_000_000_000)
-                .nsec((left % 1_000_000_000) as u32);
+            let timeout =
+                Timespec::new().sec(left / 1_000_000_000).nsec((left % 1_000_000_000) as u32);
             self.counters.enters += 1;
             // ETIME and EINTR are normal ends; EBUSY and EAGAIN are cured by reaping.
             let _ = self.submitter.submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
@@ -506,8 +518,8 @@ impl Uring {
         if !is_starved {
             self.events.push(event);
         }
-        // Every completion without F_MORE ends the receive, whatever its result; the bytes that found no buffer stay
-        // in the socket and come whole after re-arming.
+        // Every completion without F_MORE ends the receive, whatever its result; the bytes that
+        // found no buffer stay in the socket and come whole after re-arming.
         if has_ended && (event.result > 0 || is_starved) {
             self.rearm.push_back((event.slot, event.generation));
         }
@@ -517,7 +529,8 @@ impl Uring {
         }
     }
 
-    /// Registers the larger group when the small one is starved too often. A refusal leaves things as they are.
+    /// Registers the larger group when the small one is starved too often. A refusal leaves things
+    /// as they are.
     #[cold]
     fn grow_buffers(&mut self) {
         let waits = self.counters.receive_buffer_waits;
@@ -543,7 +556,8 @@ impl Uring {
             return;
         }
         if !socket.is_sending {
-            // A completion despite SKIP_SUCCESS is a short send: the peer is gone, its end of stream follows.
+            // A completion despite SKIP_SUCCESS is a short send: the peer is gone, its end of
+            // stream follows.
             event.kind = EventKind::SendFailed;
             event.result = -libc::EPIPE;
             self.events.push(event);
@@ -561,7 +575,8 @@ impl Uring {
 }
 
 impl Drop for Uring {
-    /// Cancels everything and waits for the last completion, then frees what the kernel could have written to.
+    /// Cancels everything and waits for the last completion, then frees what the kernel could have
+    /// written to.
     fn drop(&mut self) {
         for slot in 0..self.sockets.len() as u32 {
             self.close(slot);
@@ -576,7 +591,8 @@ impl Drop for Uring {
             self.turn(0);
         }
         if self.armed > 0 {
-            // The kernel may still write: leave the memory to it. Never seen; costs a megabyte at the end of a run.
+            // The kernel may still write: leave the memory to it. Never seen; costs a megabyte at
+            // the end of a run.
             std::mem::forget(std::mem::take(&mut self.groups));
             std::mem::forget(Arc::clone(&self.arena));
         }
@@ -607,7 +623,8 @@ fn build_ladder() -> Result<(IoUring, &'static Rung), String> {
     Err(setup_refusal(errno, |path| std::fs::read_to_string(path).unwrap_or_default()))
 }
 
-/// Cause and fix of a refused io_uring_setup, in one line. `read` gives the text of a file, empty if there is none.
+/// Cause and fix of a refused io_uring_setup, in one line. `read` gives the text of a file, empty
+/// if there is none.
 pub fn setup_refusal(errno: i32, read: impl Fn(&str) -> String) -> String {
     let disabled = read("/proc/sys/kernel/io_uring_disabled");
     let has_seccomp = read("/proc/self/status")
@@ -638,7 +655,8 @@ fn cannot(what: &str, errno: i32) -> String {
 }
 
 const ENTER_GETEVENTS: u32 = 1;
-/// Receives before which a few starved ones say nothing: all connections may answer at once at the start.
+/// Receives before which a few starved ones say nothing: all connections may answer at once at the
+/// start.
 const GROW_AFTER_RECEIVES: u64 = 1000;
 const CANCEL_TIMEOUT_NS: u32 = 200_000_000;
 
@@ -649,9 +667,8 @@ mod tests {
     #[test]
     fn refusals_name_cause_and_fix() {
         let none = |_: &str| String::new();
-        let sysctl = |path: &str| {
-            if path.ends_with("io_uring_disabled") { "2\n" } else { "" }.to_string()
-        };
+        let sysctl =
+            |path: &str| if path.ends_with("io_uring_disabled") { "2\n" } else { "" }.to_string();
         let seccomp = |path: &str| {
             if path.ends_with("status") { "Name:\tx\nSeccomp:\t2\n" } else { "0\n" }.to_string()
         };

@@ -1,4 +1,5 @@
-//! The eventfd by which control wakes a sleeping shard: only for plans and stops, never on the hot path.
+//! The eventfd by which control wakes a sleeping shard: only for plans and stops, never on the hot
+//! path.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ impl Waker {
     /// Makes the reactor's current or next turn return with a `Woken` event.
     pub fn wake(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: `one` is 8 readable bytes. A full counter (EAGAIN) means that a wake-up is pending anyway.
+        // SAFETY: `one` is 8 readable bytes. A full counter (EAGAIN) means that a wake-up is
+        // pending anyway.
         let _ = unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
@@ -33,8 +35,7 @@ impl Waker {
     pub(super) fn clear(&self) {
         let mut count = [0u8; 8];
         // SAFETY: `count` is 8 writable bytes. EAGAIN means that nothing was pending.
-        let _ =
-            unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        let _ = unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 
     pub(super) fn fd(&self) -> RawFd {
