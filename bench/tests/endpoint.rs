@@ -109,7 +109,7 @@ fn pipelined_requests_are_answered_each_and_in_order() {
         // HEAD tells the order: its responses have no body, the others have.
         let endpoint = start(&config);
         let mut stream = connect(&endpoint);
-        let is_head = |index: usize| index % 3 == 0;
+        let is_head = |index: usize| index.is_multiple_of(3);
         let line = |index| {
             if is_head(index) { "HEAD / HTTP/1.1\r\n\r\n" } else { "GET / HTTP/1.1\r\n\r\n" }
         };

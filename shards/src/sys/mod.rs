@@ -1,6 +1,8 @@
 //! The system-call wall: the only files of the workspace with unsafe code. Everything public here is safe to call.
 
 pub mod affinity;
+#[cfg(feature = "counting-allocator")]
+pub mod allocator;
 pub mod buffers;
 pub mod epoll;
 pub mod limits;
