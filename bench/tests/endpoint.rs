@@ -318,3 +318,23 @@ fn what_cannot_be_served_is_refused_with_its_cause() {
         assert!(endpoint.address().is_ipv6());
     }
 }
+
+#[test]
+fn slow_reader_that_pipelines_gets_its_responses_whole_and_in_order() {
+    const COUNT: usize = 600;
+    on_both_engines(|config| {
+        for body_bytes in [70_000, 200_000] {
+            let endpoint = start(&EndpointConfig { body_bytes, ..config.clone() });
+            let mut stream = connect(&endpoint);
+            // More than both socket buffers hold, before the first byte is read.
+            for _ in 0..COUNT / 10 {
+                stream.write_all(&GET.repeat(10)).expect("sent");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            for _ in 0..COUNT {
+                assert_ok(&read_response(&mut stream, body_bytes), body_bytes);
+            }
+            assert_silent(&mut stream);
+        }
+    });
+}
