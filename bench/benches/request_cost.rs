@@ -1,9 +1,10 @@
 //! What a request costs a shard in user space, whole and by parts.
 //!
-//! `request/parse_stamps_histograms` is the figure with a bound: at most 400 ns on the reference machine. It is what
-//! a shard must do to measure, without the connection around it. `request/shard_on_sim` is everything above the seam
-//! plus the virtual reactor's own heap, so an upper bound of the loop. The parts say where the time goes; they do not
-//! add up to the whole, as each runs with warm caches and a trained branch predictor of its own.
+//! `request/parse_stamps_histograms` is the figure with a bound: at most 400 ns on the reference
+//! machine. It is what a shard must do to measure, without the connection around it.
+//! `request/shard_on_sim` is everything above the seam plus the virtual reactor's own heap, so an
+//! upper bound of the loop. The parts say where the time goes; they do not add up to the whole, as
+//! each runs with warm caches and a trained branch predictor of its own.
 
 #[cfg(target_os = "linux")]
 mod linux {

@@ -1,8 +1,9 @@
-//! The embedded endpoint: an HTTP/1.1 server that answers every request with the same 200, on the reactor that the
-//! shards run on (io_uring, or epoll where it is refused).
+//! The embedded endpoint: an HTTP/1.1 server that answers every request with the same 200, on the
+//! reactor that the shards run on (io_uring, or epoll where it is refused).
 //!
-//! It is what a load command measures when no URL is given, and what `serve` runs: the tool's own ceiling on a host,
-//! not a model of anybody's server. So it does as little as a correct server can.
+//! It is what a load command measures when no URL is given, and what `serve` runs: the tool's own
+//! ceiling on a host, not a model of anybody's server. So it does as little as a correct server
+//! can.
 //!
 //! ```text
 //! lib.rs       starts the threads, adds up what they count, stops them
@@ -11,11 +12,12 @@
 //! response.rs  the few answers there are, laid out once in the arena that sends name by range
 //! ```
 //!
-//! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, `Expect: 100-continue` is not
-//! answered before the body has come. Each thread has its own listener on the same port (SO_REUSEPORT) and the kernel
-//! deals connections out by hash, so with several threads their shares differ: 64 connections on two threads are
-//! rarely 32 and 32. On io_uring a client that pipelines must also read: replies of up to one piece (64 KiB) are sent
-//! without a completion, so nothing holds the next one back when the socket is full, and they may mix.
+//! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, an expected
+//! `100-continue` is not sent before the body has come. Each thread has its own listener on the
+//! same port (SO_REUSEPORT) and the kernel deals connections out by hash, so with several threads
+//! their shares differ: 64 connections on two threads are rarely 32 and 32. On io_uring a client
+//! that pipelines must also read: replies of up to one piece (64 KiB) are sent without a
+//! completion, so nothing holds the next one back when the socket is full, and they may mix.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
@@ -93,14 +95,16 @@ struct Thread {
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Only its one writer calls this, so a load and a store lose nothing and need no locked instruction.
+    /// Only its one writer calls this, so a load and a store lose nothing and need no locked
+    /// instruction.
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 }
 
 impl Endpoint {
-    /// Starts the threads; all of them listen when this returns. `Err`: what failed, with the fix where one is known.
+    /// Starts the threads; all of them listen when this returns. `Err`: what failed, with the fix
+    /// where one is known.
     pub fn start(config: &EndpointConfig) -> Result<Endpoint, String> {
         let calibrator = (config.delay_ns > 0).then(Calibrator::begin);
         let cores = match config.cores.as_slice() {
@@ -214,7 +218,8 @@ impl Seat {
     fn server(self) -> Result<Server, String> {
         // Pin first: the memory and the uring then belong to this core.
         if let Some(core) = self.core {
-            // The mask is asked first: a core beyond what its type can hold is a panic of the pinning.
+            // The mask is asked first: a core beyond what its type can hold is a panic of the
+            // pinning.
             let allowed = affinity::allowed_cores();
             if !allowed.contains(&core) || !affinity::pin(core) {
                 return Err(format!(
@@ -237,8 +242,8 @@ impl Seat {
 /// One listener a thread, all on the same port.
 fn listen(address: SocketAddr, count: usize) -> std::io::Result<Vec<TcpListener>> {
     if address.port() != 0 {
-        // SO_REUSEPORT lets a second endpoint of the same user take half of the connections in silence. A plain bind
-        // is refused while anybody listens there.
+        // SO_REUSEPORT lets a second endpoint of the same user take half of the connections in
+        // silence. A plain bind is refused while anybody listens there.
         drop(TcpListener::bind(address)?);
     }
     let first = socket::listen(address)?;

@@ -1,5 +1,5 @@
-//! `loadgen-endpoint`: the embedded endpoint as a process of its own, until it is killed. For studies that must not
-//! depend on the load generator; people type `loadgen-uring serve`.
+//! `loadgen-endpoint`: the embedded endpoint as a process of its own, until it is killed. For
+//! studies that must not depend on the load generator; people type `loadgen-uring serve`.
 
 #[cfg(target_os = "linux")]
 fn main() {

@@ -1,7 +1,8 @@
 //! Requests out of bytes, sans-IO: the same requests wherever the bytes are cut.
 //!
-//! One [`RequestParser`] lives as long as its connection. A head that lies whole in one receive, the common case, is
-//! parsed where it lies; one that is cut waits in a carry. Bodies are skipped. The grammar is RFC 9112.
+//! One [`RequestParser`] lives as long as its connection. A head that lies whole in one receive,
+//! the common case, is parsed where it lies; one that is cut waits in a carry. Bodies are skipped.
+//! The grammar is RFC 9112.
 
 use std::mem::MaybeUninit;
 
@@ -57,8 +58,8 @@ enum Chunk {
 }
 
 impl RequestParser {
-    /// Takes bytes from the front of `input` up to the end of a request. `None`: all of them are taken, and the
-    /// request goes on in the next receive.
+    /// Takes bytes from the front of `input` up to the end of a request. `None`: all of them are
+    /// taken, and the request goes on in the next receive.
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Request>, Malformed> {
         if self.body == Body::Over {
             if input.is_empty() {
@@ -83,7 +84,8 @@ impl RequestParser {
             parse_head(input)?
         } else {
             self.carry.extend_from_slice(input);
-            // Only a line end can complete a head; without this look a head byte by byte costs the square.
+            // Only a line end can complete a head; without this look a head byte by byte costs the
+            // square.
             if memchr::memchr(b'\n', input).is_some() { parse_head(&self.carry)? } else { None }
         };
         if let Some((len, request, body)) = parsed {
@@ -253,7 +255,8 @@ mod tests {
             ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", vec![], false),
             (
                 "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
-              3\r\nabc\r\nA;name=\"v\"\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+              3\r\nabc\r\nA;name=\"v\"\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n\
+              GET / HTTP/1.1\r\n\r\n",
                 vec![GET, GET],
                 false,
             ),

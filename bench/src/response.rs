@@ -35,7 +35,8 @@ impl Reply {
 /// The bytes of all answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Replies {
-    /// `Whole`, `repeats` times, then `LastWhole`, then `BadRequest`. The heads are the fronts of the first two.
+    /// `Whole`, `repeats` times, then `LastWhole`, then `BadRequest`. The heads are the fronts of
+    /// the first two.
     arena: Arc<[u8]>,
     whole_bytes: usize,
     head_bytes: usize,

@@ -1,8 +1,9 @@
 //! The loop of one thread of the endpoint: accept, read, answer, close.
 //!
-//! Replies of a connection leave in the order of its requests. They wait in its backlog while an earlier send is
-//! under way, and all replies wait in one FIFO before, when there is a delay: it is constant, so the first to come is
-//! the first due. A client that sends one request at a time causes no allocation after its slot's first connection.
+//! Replies of a connection leave in the order of its requests. They wait in its backlog while an
+//! earlier send is under way, and all replies wait in one FIFO before, when there is a delay: it is
+//! constant, so the first to come is the first due. A client that sends one request at a time
+//! causes no allocation after its slot's first connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(crate) struct Server {
     free: Vec<u32>,
     /// Replies that are not due, by their instant.
     delayed: VecDeque<Delayed>,
-    /// Slots that can go on once their send has been handed over. The reactor makes no event of that.
+    /// Slots that can go on once their send has been handed over. The reactor makes no event of
+    /// that.
     waiting: Vec<u32>,
     /// The other buffer of `waiting`, empty between two uses.
     settled: Vec<u32>,
@@ -177,7 +179,8 @@ impl Server {
         self.answer(event.slot);
     }
 
-    /// The client sends nothing more. It still gets what it has asked for, unless the connection broke.
+    /// The client sends nothing more. It still gets what it has asked for, unless the connection
+    /// broke.
     fn ended(&mut self, event: &Event) {
         self.connections[event.slot as usize].is_ending = true;
         if event.result < 0 {
@@ -208,8 +211,8 @@ impl Server {
         self.is_restless |= self.connections[slot as usize].is_waiting;
     }
 
-    /// Hands the backlog of a slot to the reactor as far as it goes, and closes a connection that has ended. Says
-    /// whether something was handed over.
+    /// Hands the backlog of a slot to the reactor as far as it goes, and closes a connection that
+    /// has ended. Says whether something was handed over.
     fn drain(&mut self, slot: u32) -> bool {
         let connection = &mut self.connections[slot as usize];
         let mut has_sent = false;
@@ -240,8 +243,8 @@ impl Server {
         }
     }
 
-    /// Goes on with the slots whose send the turn has made. Those that wait on without a new send are blocked by their
-    /// client: the turn in which that changes ends by itself.
+    /// Goes on with the slots whose send the turn has made. Those that wait on without a new send
+    /// are blocked by their client: the turn in which that changes ends by itself.
     fn settle(&mut self) {
         std::mem::swap(&mut self.waiting, &mut self.settled);
         for index in 0..self.settled.len() {

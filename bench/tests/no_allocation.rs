@@ -1,4 +1,5 @@
-//! A shard that is warm allocates nothing: not for a request, not for an interval, not at the begin or end of a phase.
+//! A shard that is warm allocates nothing: not for a request, not for an interval, not at the begin
+//! or end of a phase.
 #![cfg(target_os = "linux")]
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +51,8 @@ impl Control {
         }
     }
 
-    /// Runs a phase to its end, giving recordings back as they come. Returns the completed requests.
+    /// Runs a phase to its end, giving recordings back as they come. Returns the completed
+    /// requests.
     fn run_phase(&self, ready: &Ready, index: u32, requests: u64) -> u64 {
         let plan = PhasePlan {
             index,

@@ -1,10 +1,11 @@
-//! The allocator of the test that holds shards to allocating nothing: it counts what their threads ask for.
+//! The allocator of the test that holds shards to allocating nothing: it counts what their threads
+//! ask for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator, with a count of the allocations and reallocations of all threads whose name begins with
-/// `shard-`. To be the `#[global_allocator]` of a test binary.
+/// The system's allocator, with a count of the allocations and reallocations of all threads whose
+/// name begins with `shard-`. To be the `#[global_allocator]` of a test binary.
 #[derive(Debug)]
 pub struct CountingAllocator {
     count: AtomicU64,
@@ -30,7 +31,8 @@ impl CountingAllocator {
     }
 }
 
-/// Asks the kernel each time, as a thread allocates before it has its name, and asking `std` could allocate.
+/// Asks the kernel each time, as a thread allocates before it has its name, and asking `std` could
+/// allocate.
 fn is_shard() -> bool {
     let mut name = [0u8; 16];
     // SAFETY: PR_GET_NAME writes at most 16 bytes, the length of `name`.
@@ -38,7 +40,8 @@ fn is_shard() -> bool {
     result == 0 && name.starts_with(b"shard-")
 }
 
-// SAFETY: every call goes to `System` unchanged, so its guarantees are ours; counting neither allocates nor unwinds.
+// SAFETY: every call goes to `System` unchanged, so its guarantees are ours; counting neither
+// allocates nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.note();
@@ -54,7 +57,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         self.note();
-        // SAFETY: `pointer` came from `System` with this layout, as all of ours do; the rest as in `alloc`.
+        // SAFETY: `pointer` came from `System` with this layout, as all of ours do; the rest as in
+        // `alloc`.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 
