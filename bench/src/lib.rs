@@ -12,10 +12,12 @@
 //! response.rs  the few answers there are, laid out once in the arena that sends name by range
 //! ```
 //!
-//! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, `Expect:
-//! 100-continue` is not answered before the body has come. Each thread has its own listener on the
+//! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, an expected
+//! `100-continue` is not sent before the body has come. Each thread has its own listener on the
 //! same port (SO_REUSEPORT) and the kernel deals connections out by hash, so with several threads
-//! their shares differ: 64 connections on two threads are rarely 32 and 32.
+//! their shares differ: 64 connections on two threads are rarely 32 and 32. On io_uring a client
+//! that pipelines must also read: replies of up to one piece (64 KiB) are sent without a
+//! completion, so nothing holds the next one back when the socket is full, and they may mix.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
