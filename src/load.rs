@@ -10,6 +10,7 @@ use loadgen_bench::{Endpoint, EndpointConfig};
 use loadgen_shards::clock::Calibrator;
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::sys::limits;
 use loadgen_shards::sys::time::monotonic_ns;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -360,6 +361,8 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
     let signals = signals()?;
     let cores = plan::serve_cores(&config, &host)?;
     let threads = cores.len();
+    // Each connection is a descriptor; the hard limit is as many as there can be.
+    let _ = limits::raise_nofile(limits::nofile().hard.min(NOFILE_MAX));
     let mut endpoint = start_endpoint(&config, cores, config.common.spin)?;
     let engine = endpoint.engine();
     if !engine.reason.is_empty() && config.common.engine == EngineChoice::Auto {
@@ -418,3 +421,5 @@ const POLL: Duration = Duration::from_millis(50);
 const QUIT_NS: u64 = 500_000_000;
 /// Connections that each thread of the endpoint has room for.
 const ENDPOINT_CONNECTIONS: u32 = 16_384;
+/// Descriptors that `serve` asks for at most.
+const NOFILE_MAX: u64 = 1 << 20;

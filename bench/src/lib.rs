@@ -15,9 +15,7 @@
 //! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, an expected
 //! `100-continue` is not sent before the body has come. Each thread has its own listener on the
 //! same port (SO_REUSEPORT) and the kernel deals connections out by hash, so with several threads
-//! their shares differ: 64 connections on two threads are rarely 32 and 32. On io_uring a client
-//! that pipelines must also read: replies of up to one piece (64 KiB) are sent without a
-//! completion, so nothing holds the next one back when the socket is full, and they may mix.
+//! their shares differ: 64 connections on two threads are rarely 32 and 32.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 

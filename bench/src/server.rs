@@ -217,7 +217,7 @@ impl Server {
         let connection = &mut self.connections[slot as usize];
         let mut has_sent = false;
         while let Some(run) = connection.backlog.front_mut() {
-            if self.reactor.is_sending(slot) {
+            if self.reactor.may_be_sending(slot) {
                 self.wait(slot);
                 return has_sent;
             }
@@ -231,7 +231,7 @@ impl Server {
             has_sent = true;
         }
         if connection.is_open && connection.is_ending && connection.owed == 0 {
-            if self.reactor.is_sending(slot) { self.wait(slot) } else { self.close(slot) }
+            if self.reactor.may_be_sending(slot) { self.wait(slot) } else { self.close(slot) }
         }
         has_sent
     }
