@@ -38,7 +38,7 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let plan = Arc::new(Plan::build(config, &host, address)?);
     let output = Output::open(&plan, &host, is_default_dir);
     let session = Session::start(Arc::clone(&plan), calibrator)?;
-    Run { plan, session, output, signals, interrupts: 0, phase_began_ns: 0 }.to_the_end()
+    Run { plan, session, output, signals, interrupts: 0, phase_began_ns: 0 }.finish()
 }
 
 /// A run that has been started.
@@ -52,7 +52,7 @@ struct Run {
 }
 
 impl Run {
-    fn to_the_end(mut self) -> Result<u8, Error> {
+    fn finish(mut self) -> Result<u8, Error> {
         self.output.connecting();
         let signals = self.signals.clone();
         let is_ready = self.session.await_ready(|| !signals.is_empty())?;

@@ -153,7 +153,7 @@ mod linux {
             clock: Calibration::IDENTITY,
         };
         command_sender.send(Command::Phase(Box::new(plan))).expect("room");
-        let link = Link { commands, messages: message_sender, recycled };
+        let link = Link { commands, messages: message_sender, recycled, live: Arc::default() };
         let shard = Shard::new(shard_plan(IN_FLIGHT), link, Reactor::Sim(Box::new(sim)));
         let begin = Instant::now();
         shard.run();

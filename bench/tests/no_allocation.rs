@@ -120,7 +120,7 @@ fn allocations_once_warm(case: Case) -> u64 {
     let (commands_in, commands) = bounded(4);
     let (messages_in, messages) = bounded(64);
     let (recycle, recycled) = bounded(8);
-    let link = Link { commands, messages: messages_in, recycled };
+    let link = Link { commands, messages: messages_in, recycled, live: Arc::default() };
     let address = Address::Inet(endpoint.address());
     let thread = shard::spawn(plan(case, address, clock), link).expect("a thread");
     let control = Control { commands: commands_in, messages, recycle, clock };
