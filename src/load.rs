@@ -10,6 +10,7 @@ use loadgen_bench::{Endpoint, EndpointConfig};
 use loadgen_shards::clock::Calibrator;
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::sys::limits;
 use loadgen_shards::sys::time::monotonic_ns;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -37,7 +38,7 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let plan = Arc::new(Plan::build(config, &host, address)?);
     let output = Output::open(&plan, &host, is_default_dir);
     let session = Session::start(Arc::clone(&plan), calibrator)?;
-    Run { plan, session, output, signals, interrupts: 0, phase_began_ns: 0 }.to_the_end()
+    Run { plan, session, output, signals, interrupts: 0, phase_began_ns: 0 }.finish()
 }
 
 /// A run that has been started.
@@ -51,7 +52,7 @@ struct Run {
 }
 
 impl Run {
-    fn to_the_end(mut self) -> Result<u8, Error> {
+    fn finish(mut self) -> Result<u8, Error> {
         self.output.connecting();
         let signals = self.signals.clone();
         let is_ready = self.session.await_ready(|| !signals.is_empty())?;
@@ -360,6 +361,8 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
     let signals = signals()?;
     let cores = plan::serve_cores(&config, &host)?;
     let threads = cores.len();
+    // Each connection is a descriptor; the hard limit is as many as there can be.
+    let _ = limits::raise_nofile(limits::nofile().hard.min(NOFILE_MAX));
     let mut endpoint = start_endpoint(&config, cores, config.common.spin)?;
     let engine = endpoint.engine();
     if !engine.reason.is_empty() && config.common.engine == EngineChoice::Auto {
@@ -418,3 +421,5 @@ const POLL: Duration = Duration::from_millis(50);
 const QUIT_NS: u64 = 500_000_000;
 /// Connections that each thread of the endpoint has room for.
 const ENDPOINT_CONNECTIONS: u32 = 16_384;
+/// Descriptors that `serve` asks for at most.
+const NOFILE_MAX: u64 = 1 << 20;

@@ -230,9 +230,9 @@ fn check_descriptors(connections: u32, needed: u64, limit: Result<u64, u64>) -> 
     match limit {
         Ok(soft) if soft >= needed => Ok(()),
         Ok(most) | Err(most) => Err(Error::setup(format!(
-            "{connections} connections need {needed} open files, but the hard limit of this process \
-             is {most}; lower -c, or raise it: ulimit -Hn {needed} as root, or LimitNOFILE= of the \
-             service, --ulimit nofile= of the container; then ulimit -n {needed}"
+            "{connections} connections need {needed} open files, but the hard limit of this \
+             process is {most}; lower -c, or raise it: ulimit -Hn {needed} as root, or \
+             LimitNOFILE= of the service, --ulimit nofile= of the container; then ulimit -n {needed}"
         ))),
     }
 }

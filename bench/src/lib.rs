@@ -12,8 +12,8 @@
 //! response.rs  the few answers there are, laid out once in the arena that sends name by range
 //! ```
 //!
-//! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, `Expect:
-//! 100-continue` is not answered before the body has come. Each thread has its own listener on the
+//! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, an expected
+//! `100-continue` is not sent before the body has come. Each thread has its own listener on the
 //! same port (SO_REUSEPORT) and the kernel deals connections out by hash, so with several threads
 //! their shares differ: 64 connections on two threads are rarely 32 and 32.
 #![cfg(target_os = "linux")]

@@ -231,57 +231,49 @@ mod tests {
         (requests, false)
     }
 
+    /// Bytes, the requests that they hold, and whether they end malformed.
+    const CASES: &[(&str, &[Request], bool)] = &[
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &[GET], false),
+        ("GET / HTTP/1.1\nHost: a\n\nGET / HTTP/1.1\n\n", &[GET, GET], false),
+        ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", &[GET], false),
+        ("GET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\n", &[GET, HEAD], false),
+        ("GET / HTTP/1.0\r\n\r\n", &[LAST], false),
+        ("GET / HTTP/1.1\r\nconnection: te, Close\r\n\r\n", &[LAST], false),
+        ("GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\n", &[GET], false),
+        (
+            "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\r\n\nGET / HTTP/1.1\r\n\r\n",
+            &[GET, GET],
+            false,
+        ),
+        ("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", &[GET], false),
+        ("POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nab", &[GET], false),
+        ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", &[], false),
+        (
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
+          3\r\nabc\r\nA;name=\"v\"\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n\
+          GET / HTTP/1.1\r\n\r\n",
+            &[GET, GET],
+            false,
+        ),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx\n0\n\n", &[GET], false),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n", &[], true),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", &[], true),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n", &[], true),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", &[], true),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", &[], true),
+        ("POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", &[], true),
+        ("POST / HTTP/1.1\r\nContent-Length: +2\r\n\r\n", &[], true),
+        ("POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", &[], true),
+        ("GET / HTTP/1.1\r\n\r\nnonsense\r\n\r\n", &[GET], true),
+        ("GET / HTTP/2.0\r\n\r\n", &[], true),
+        ("GET / HTTP/1.1\r\nno colon\r\n\r\n", &[], true),
+    ];
+
     #[test]
     fn every_cut_gives_the_same_requests() {
-        for (bytes, requests, is_malformed) in [
-            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", vec![GET], false),
-            ("GET / HTTP/1.1\nHost: a\n\nGET / HTTP/1.1\n\n", vec![GET, GET], false),
-            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", vec![GET], false),
-            ("GET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\n", vec![GET, HEAD], false),
-            ("GET / HTTP/1.0\r\n\r\n", vec![LAST], false),
-            ("GET / HTTP/1.1\r\nconnection: te, Close\r\n\r\n", vec![LAST], false),
-            ("GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\n", vec![GET], false),
-            (
-                "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\r\n\nGET / HTTP/1.1\r\n\r\n",
-                vec![GET, GET],
-                false,
-            ),
-            ("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", vec![GET], false),
-            (
-                "POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nab",
-                vec![GET],
-                false,
-            ),
-            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", vec![], false),
-            (
-                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
-              3\r\nabc\r\nA;name=\"v\"\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\nGET / HTTP/1.1\r\n\r\n",
-                vec![GET, GET],
-                false,
-            ),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx\n0\n\n", vec![GET], false),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n", vec![], true),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", vec![], true),
-            (
-                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
-                vec![],
-                true,
-            ),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", vec![], true),
-            (
-                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
-                vec![],
-                true,
-            ),
-            ("POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", vec![], true),
-            ("POST / HTTP/1.1\r\nContent-Length: +2\r\n\r\n", vec![], true),
-            ("POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", vec![], true),
-            ("GET / HTTP/1.1\r\n\r\nnonsense\r\n\r\n", vec![GET], true),
-            ("GET / HTTP/2.0\r\n\r\n", vec![], true),
-            ("GET / HTTP/1.1\r\nno colon\r\n\r\n", vec![], true),
-        ] {
+        for &(bytes, requests, is_malformed) in CASES {
             let bytes = bytes.as_bytes();
-            let expected = (requests, is_malformed);
+            let expected = (requests.to_vec(), is_malformed);
             let text = String::from_utf8_lossy(bytes);
             assert_eq!(parse([bytes]), expected, "{text}");
             assert_eq!(parse(bytes.chunks(1)), expected, "byte by byte: {text}");

@@ -33,6 +33,8 @@ pub(crate) struct Server {
     waiting: Vec<u32>,
     /// The other buffer of `waiting`, empty between two uses.
     settled: Vec<u32>,
+    /// A slot waits for a send that the next turn makes: that turn must not sleep.
+    is_restless: bool,
     requests: Arc<Counter>,
     is_stopped: Arc<AtomicBool>,
 }
@@ -87,6 +89,7 @@ impl Server {
             delayed: VecDeque::with_capacity(if config.delay_ns > 0 { slots as usize } else { 0 }),
             waiting: Vec::with_capacity(slots as usize),
             settled: Vec::with_capacity(slots as usize),
+            is_restless: false,
             requests,
             is_stopped,
         }
@@ -104,6 +107,8 @@ impl Server {
     pub(crate) fn run(mut self) {
         while !self.is_stopped.load(Ordering::Relaxed) {
             let now_ns = self.reactor.turn(self.wake_at_ns());
+            self.is_restless = false;
+            self.settle();
             for index in 0..self.reactor.events().len() {
                 let event = self.reactor.events()[index];
                 match event.kind {
@@ -114,12 +119,11 @@ impl Server {
                 }
             }
             self.release(now_ns);
-            self.settle();
         }
     }
 
     fn wake_at_ns(&self) -> u64 {
-        if self.spin {
+        if self.spin || self.is_restless {
             return 0;
         }
         self.delayed.front().map_or(u64::MAX, |delayed| delayed.due_ns)
@@ -172,7 +176,7 @@ impl Server {
         }
         self.reactor.recycle(event);
         self.requests.add(count);
-        self.drain(event.slot);
+        self.answer(event.slot);
     }
 
     /// The client sends nothing more. It still gets what it has asked for, unless the connection
@@ -182,7 +186,7 @@ impl Server {
         if event.result < 0 {
             self.close(event.slot);
         } else {
-            self.drain(event.slot);
+            self.answer(event.slot);
         }
     }
 
@@ -196,9 +200,15 @@ impl Server {
             let connection = &mut self.connections[slot as usize];
             if connection.is_live(generation) {
                 connection.push(run);
-                self.drain(slot);
+                self.answer(slot);
             }
         }
+    }
+
+    /// Hands over what a slot has in its backlog; what remains goes on after the next turn.
+    fn answer(&mut self, slot: u32) {
+        self.drain(slot);
+        self.is_restless |= self.connections[slot as usize].is_waiting;
     }
 
     /// Hands the backlog of a slot to the reactor as far as it goes, and closes a connection that
@@ -207,7 +217,7 @@ impl Server {
         let connection = &mut self.connections[slot as usize];
         let mut has_sent = false;
         while let Some(run) = connection.backlog.front_mut() {
-            if self.reactor.is_sending(slot) {
+            if self.reactor.may_be_sending(slot) {
                 self.wait(slot);
                 return has_sent;
             }
@@ -221,7 +231,7 @@ impl Server {
             has_sent = true;
         }
         if connection.is_open && connection.is_ending && connection.owed == 0 {
-            if self.reactor.is_sending(slot) { self.wait(slot) } else { self.close(slot) }
+            if self.reactor.may_be_sending(slot) { self.wait(slot) } else { self.close(slot) }
         }
         has_sent
     }
@@ -233,22 +243,17 @@ impl Server {
         }
     }
 
-    /// Goes on with the slots whose send is through. Those that wait on are blocked by their
-    /// client, and the turn in which that changes does not sleep.
+    /// Goes on with the slots whose send the turn has made. Those that wait on without a new send
+    /// are blocked by their client: the turn in which that changes ends by itself.
     fn settle(&mut self) {
-        let mut has_sent = true;
-        while has_sent && !self.waiting.is_empty() {
-            // epoll knows that a send is through only when it has made it.
-            self.reactor.flush();
-            has_sent = false;
-            std::mem::swap(&mut self.waiting, &mut self.settled);
-            for index in 0..self.settled.len() {
-                let slot = self.settled[index];
-                self.connections[slot as usize].is_waiting = false;
-                has_sent |= self.drain(slot);
-            }
-            self.settled.clear();
+        std::mem::swap(&mut self.waiting, &mut self.settled);
+        for index in 0..self.settled.len() {
+            let slot = self.settled[index];
+            self.connections[slot as usize].is_waiting = false;
+            let has_sent = self.drain(slot);
+            self.is_restless |= has_sent && self.connections[slot as usize].is_waiting;
         }
+        self.settled.clear();
     }
 
     fn close(&mut self, slot: u32) {

@@ -109,7 +109,7 @@ fn pipelined_requests_are_answered_each_and_in_order() {
         // HEAD tells the order: its responses have no body, the others have.
         let endpoint = start(&config);
         let mut stream = connect(&endpoint);
-        let is_head = |index: usize| index % 3 == 0;
+        let is_head = |index: usize| index.is_multiple_of(3);
         let line = |index| {
             if is_head(index) { "HEAD / HTTP/1.1\r\n\r\n" } else { "GET / HTTP/1.1\r\n\r\n" }
         };
@@ -265,10 +265,15 @@ fn two_hundred_connections_are_served_and_one_too_many_is_closed() {
         assert_closed(&mut connect(&endpoint));
         // A slot that is free again is used again.
         drop(streams.pop());
-        std::thread::sleep(Duration::from_millis(50));
-        let mut stream = connect(&endpoint);
-        stream.write_all(GET).expect("sent");
-        assert_ok(&read_response(&mut stream, 100), 100);
+        let is_served = || {
+            let mut stream = connect(&endpoint);
+            let mut byte = [0];
+            stream.write_all(GET).and_then(|()| stream.read_exact(&mut byte)).is_ok()
+        };
+        let begin = Instant::now();
+        while !is_served() {
+            assert!(begin.elapsed() < Duration::from_secs(10), "the slot stays taken");
+        }
     });
 }
 
@@ -319,4 +324,25 @@ fn what_cannot_be_served_is_refused_with_its_cause() {
     {
         assert!(endpoint.address().is_ipv6());
     }
+}
+
+#[test]
+fn slow_reader_that_pipelines_gets_its_responses_whole_and_in_order() {
+    const COUNT: usize = 600;
+    on_both_engines(|config| {
+        for body_bytes in [1000, 30_000, 60_000, 200_000] {
+            // 1000: held up only by the many.
+            let endpoint = start(&EndpointConfig { body_bytes, ..config.clone() });
+            let mut stream = connect(&endpoint);
+            // More than both socket buffers hold, before the first byte is read.
+            for _ in 0..COUNT / 10 {
+                stream.write_all(&GET.repeat(10)).expect("sent");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            for _ in 0..COUNT {
+                assert_ok(&read_response(&mut stream, body_bytes), body_bytes);
+            }
+            assert_silent(&mut stream);
+        }
+    });
 }

@@ -165,6 +165,16 @@ impl Reactor {
         each!(self, reactor => reactor.is_sending(slot))
     }
 
+    /// Whether the last bytes may not have been handed over whole. For a server: a client that does
+    /// not read holds them up, and what is sent behind them must wait. A turn without events
+    /// settles it.
+    pub fn may_be_sending(&self, slot: u32) -> bool {
+        match self {
+            Reactor::Uring(uring) => uring.may_be_sending(slot),
+            _ => self.is_sending(slot),
+        }
+    }
+
     /// Ends everything on the slot and closes it. It may be connected again at once, under the next
     /// generation.
     pub fn close(&mut self, slot: u32) {

@@ -80,8 +80,8 @@ fn where_io_uring_is_refused_the_embedded_endpoint_works_too() {
     assert_eq!(outcome.counter("tracked_samples_failed"), 0);
 }
 
-/// Locked memory is accounted by user, not by process: where there are fewer than sixteen cores, several
-/// programs at once make up the sixteen shards.
+/// Locked memory is accounted by user, not by process: where there are fewer than sixteen cores,
+/// several programs at once make up the sixteen shards.
 fn an_ordinary_user_with_eight_mib_of_memlock_runs_sixteen_shards(engine: Engine) {
     if !sys::is_root() {
         return skip("only root can become another user");

@@ -48,8 +48,7 @@ fn a_missing_unix_socket_says_so(engine: Engine) {
 
 /// The flag is well formed, the host does not allow it: set-up.
 fn cores_outside_the_mask_are_named_with_the_allowed_ones(engine: Engine) {
-    let outcome =
-        Run::on(engine).words("max-throughput http://127.0.0.1:9/ --cores 4095").finish();
+    let outcome = Run::on(engine).words("max-throughput http://127.0.0.1:9/ --cores 4095").finish();
     outcome.expect_code(3).expect_reason(&["--cores", "4095", "allowed here: 0"]);
 }
 

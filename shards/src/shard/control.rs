@@ -101,7 +101,7 @@ impl Shard {
         loop {
             let Some(active) = &mut self.active else {
                 if !self.is_ready
-                    || !self.queued_phases.front().is_some_and(|p| p.start_ns <= self.now_ns)
+                    || self.queued_phases.front().is_none_or(|plan| plan.start_ns > self.now_ns)
                 {
                     return;
                 }

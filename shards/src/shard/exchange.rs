@@ -385,9 +385,9 @@ impl Shard {
             _ => FailureKind::ConnectError,
         };
         let message = || match errno {
-            libc::EADDRNOTAVAIL => Message::new(
-                "no local port is left; see net.ipv4.ip_local_port_range, --source-ip",
-            ),
+            libc::EADDRNOTAVAIL => {
+                Message::new("no local port is left; see net.ipv4.ip_local_port_range, --source-ip")
+            }
             libc::EMFILE => Message::new("too many open files; ulimit -n"),
             _ => Message::new(&errno_text(errno)),
         };

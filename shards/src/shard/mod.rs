@@ -3,7 +3,7 @@
 //! ```text
 //! commands ─▶ control.rs   phases begin, stop, drain and end; intervals are handed over
 //!             mod.rs       the loop: pump, stamp, turn, walk the events, expire
-//! events   ─▶ exchange.rs  a query is bound, sent, answered, failed; connections open and close
+//! events   ─▶ exchange.rs  a query is bound, sent, answered, failed; connections come and go
 //! ```
 //!
 //! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats

@@ -25,6 +25,8 @@ pub struct Epoll {
     destinations: Vec<Destination>,
     sockets: Box<[Socket]>,
     listeners: Vec<OwnedFd>,
+    /// Listeners that found no free descriptor; they accept again when one is closed.
+    starved: Vec<Token>,
     waker: Waker,
     clock: Clock,
     events: Vec<Event>,
@@ -49,10 +51,18 @@ struct Socket {
     is_connecting: bool,
     /// Writability is being waited for.
     wants_write: bool,
+    /// The peer has said its last: nothing more to be read.
+    has_ended: bool,
 }
 
-const CLOSED: Socket =
-    Socket { fd: -1, generation: 0, rest: (0, 0), is_connecting: false, wants_write: false };
+const CLOSED: Socket = Socket {
+    fd: -1,
+    generation: 0,
+    rest: (0, 0),
+    is_connecting: false,
+    wants_write: false,
+    has_ended: false,
+};
 
 impl Epoll {
     /// `reason`: why it is not io_uring, for the report; empty when asked for. `Err`: cause.
@@ -79,6 +89,7 @@ impl Epoll {
             destinations,
             sockets: vec![CLOSED; slots as usize].into_boxed_slice(),
             listeners: Vec::new(),
+            starved: Vec::new(),
             waker,
             clock,
             events: Vec::with_capacity(EVENTS_PER_TURN),
@@ -141,6 +152,14 @@ impl Epoll {
         let Socket { fd, generation, .. } = self.sockets[slot as usize];
         let token = Token { operation: Operation::Receive, generation, slot };
         self.control(operation, fd, events, token);
+    }
+
+    /// What an established connection waits for.
+    fn watch_traffic(&mut self, slot: u32) {
+        let Socket { wants_write, has_ended, .. } = self.sockets[slot as usize];
+        let input = if has_ended { 0 } else { libc::EPOLLIN };
+        let output = if wants_write { libc::EPOLLOUT } else { 0 };
+        self.watch(libc::EPOLL_CTL_MOD, slot, input | output);
     }
 
     /// Opens a socket in `slot` and starts its connect. `Err`: errno.
@@ -211,6 +230,9 @@ impl Epoll {
         if fd >= 0 {
             // SAFETY: the slot owned `fd` and has just forgotten it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            while let Some(token) = self.starved.pop() {
+                self.control(libc::EPOLL_CTL_MOD, token.slot as RawFd, libc::EPOLLIN, token);
+            }
         }
     }
 
@@ -254,8 +276,7 @@ impl Epoll {
         let wants = socket.rest.0 < socket.rest.1;
         socket.wants_write = wants;
         if wants != wants_write {
-            let interest = libc::EPOLLIN | if wants { libc::EPOLLOUT } else { 0 };
-            self.watch(libc::EPOLL_CTL_MOD, slot, interest);
+            self.watch_traffic(slot);
         }
     }
 
@@ -360,7 +381,14 @@ impl Epoll {
             match socket::accept(token.slot as RawFd) {
                 Ok(fd) => self.emit(EventKind::Accepted, token, fd.into_raw_fd(), None),
                 Err(libc::EAGAIN | libc::EINTR) => return,
-                Err(errno) => return self.emit(EventKind::Accepted, token, -errno, None),
+                Err(errno) => {
+                    if matches!(errno, libc::EMFILE | libc::ENFILE) {
+                        // Readable for ever: looked at again when a descriptor is closed.
+                        self.control(libc::EPOLL_CTL_MOD, token.slot as RawFd, 0, token);
+                        self.starved.push(token);
+                    }
+                    return self.emit(EventKind::Accepted, token, -errno, None);
+                }
             }
         }
     }
@@ -392,7 +420,12 @@ impl Epoll {
                     match end {
                         Err(libc::EAGAIN | libc::EINTR) => {}
                         Err(errno) => self.emit(EventKind::Received, token, -errno, None),
-                        Ok(_) => self.emit(EventKind::Received, token, 0, None),
+                        Ok(_) => {
+                            // The end stays readable for ever: told once.
+                            self.sockets[token.slot as usize].has_ended = true;
+                            self.watch_traffic(token.slot);
+                            self.emit(EventKind::Received, token, 0, None);
+                        }
                     }
                     return;
                 }
@@ -409,6 +442,7 @@ impl Epoll {
 
 impl Drop for Epoll {
     fn drop(&mut self) {
+        self.starved.clear();
         for slot in 0..self.sockets.len() as u32 {
             self.close(slot);
         }

@@ -2,6 +2,8 @@
 //! is safe to call.
 
 pub mod affinity;
+#[cfg(feature = "counting-allocator")]
+pub mod allocator;
 pub mod buffers;
 pub mod epoll;
 pub mod limits;

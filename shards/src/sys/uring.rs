@@ -46,8 +46,13 @@ pub struct Uring {
     /// of ours may be freed before it is 0.
     armed: u64,
     listeners: Vec<OwnedFd>,
+    /// Listeners that found no free descriptor; they accept again when one is closed.
+    starved: Vec<RawFd>,
     has_taskrun_flag: bool,
     was_overflowed: bool,
+    /// Rises each time when everything that was submitted has been reaped as far as it was
+    /// complete: a send of an earlier epoch has either been taken whole or is known to go on.
+    epoch: u64,
     is_grown: bool,
     counters: ReactorCounters,
     report: EngineReport,
@@ -70,11 +75,14 @@ struct Socket {
     /// -1 while closed.
     fd: RawFd,
     generation: u32,
-    /// What is left of a request larger than one piece; the first piece is in flight while it is
-    /// not empty.
+    /// While sending: what is left behind the piece in flight. Else the last request, whole.
     rest: (usize, usize),
     /// A piece with a success completion is in flight.
     is_sending: bool,
+    /// Bytes of that piece.
+    piece: usize,
+    /// The epoch in which the last request was queued.
+    sent_in: u64,
 }
 
 /// What a setup of this kernel and process can be; tried from the best down.
@@ -131,7 +139,8 @@ impl Uring {
             features.push("ring-fd");
         }
         features.extend(["multishot-recv", "buf-ring"]);
-        let closed = Socket { fd: -1, generation: 0, rest: (0, 0), is_sending: false };
+        let closed =
+            Socket { fd: -1, generation: 0, rest: (0, 0), is_sending: false, piece: 0, sent_in: 0 };
         let mut uring = Uring {
             submitter,
             sq,
@@ -147,8 +156,10 @@ impl Uring {
             rearm: VecDeque::with_capacity(slots as usize + 1),
             armed: 0,
             listeners: Vec::new(),
+            starved: Vec::new(),
             has_taskrun_flag: rung.has_taskrun_flag,
             was_overflowed: false,
+            epoch: 1,
             is_grown: false,
             counters: ReactorCounters::default(),
             report: EngineReport { name: "io_uring", features, reason: String::new() },
@@ -277,7 +288,8 @@ impl Uring {
     fn occupy(&mut self, slot: u32, generation: u32, fd: OwnedFd) {
         let socket = &mut self.sockets[slot as usize];
         assert!(socket.fd < 0, "slot {slot} is occupied");
-        *socket = Socket { fd: fd.into_raw_fd(), generation, rest: (0, 0), is_sending: false };
+        let fd = fd.into_raw_fd();
+        *socket = Socket { fd, generation, rest: (0, 0), is_sending: false, piece: 0, sent_in: 0 };
     }
 
     /// Accepts from `listener` until the end.
@@ -310,24 +322,30 @@ impl Uring {
     }
 
     /// Queues the bytes `range` of the arena. They are immutable and live as long as this reactor,
-    /// so a request of one piece needs no success completion: nobody waits for its memory.
+    /// so a request of one piece needs no success completion: nobody waits for its memory. It makes
+    /// one all the same when the socket has no room for all of it, and then the rest goes like a
+    /// larger request.
     pub(crate) fn send(&mut self, slot: u32, generation: u32, range: Range<usize>) {
         let socket = &mut self.sockets[slot as usize];
         debug_assert_eq!(socket.generation, generation, "a send names the live connection");
         debug_assert!(!socket.is_sending, "one request at a time");
         let first_end = range.end.min(range.start + SEND_PIECE_BYTES);
-        socket.rest = (first_end, range.end);
         socket.is_sending = first_end < range.end;
+        socket.rest = (if socket.is_sending { first_end } else { range.start }, range.end);
+        socket.sent_in = self.epoch;
         self.push_send(slot, range.start..first_end);
     }
 
     fn push_send(&mut self, slot: u32, piece: Range<usize>) {
         let Socket { fd, generation, is_sending, .. } = self.sockets[slot as usize];
+        self.sockets[slot as usize].piece = piece.len();
         let bytes = &self.arena[piece];
         // MSG_WAITALL is for correctness: without it a short send is a success, and makes no
-        // completion at all.
+        // completion at all. MSG_DONTWAIT for order: a send that waited for room unseen would be
+        // overtaken by the next one.
+        let wait = if is_sending { 0 } else { libc::MSG_DONTWAIT };
         let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32)
-            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL);
+            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL | wait);
         let token = Token { operation: Operation::Send, generation, slot };
         let mut entry = send.build().user_data(token.encode());
         if !is_sending {
@@ -339,6 +357,12 @@ impl Uring {
     /// Whether a part of the last request has yet to be handed to the kernel.
     pub(crate) fn is_sending(&self, slot: u32) -> bool {
         self.sockets[slot as usize].is_sending
+    }
+
+    /// Whether the last request may not have been handed to the kernel whole.
+    pub(crate) fn may_be_sending(&self, slot: u32) -> bool {
+        let socket = &self.sockets[slot as usize];
+        socket.is_sending || socket.sent_in == self.epoch
     }
 
     /// Cancels everything on the socket, then closes it. CLOSE alone would leave the receive armed,
@@ -357,6 +381,9 @@ impl Uring {
         let token = Token { operation: Operation::Close, generation, slot };
         let close = opcode::Close::new(Fd(fd)).build().user_data(token.encode());
         self.push(&close.flags(squeue::Flags::SKIP_SUCCESS));
+        while let Some(listener) = self.starved.pop() {
+            self.arm_accept(listener);
+        }
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -410,6 +437,9 @@ impl Uring {
         // Gives the consumed entries back before the next enter, else the kernel still counts them
         // and the next wait returns at once.
         self.cq.sync();
+        if self.cq.is_empty() && !self.was_overflowed {
+            self.epoch += 1;
+        }
         stamp_ns
     }
 
@@ -478,8 +508,10 @@ impl Uring {
                 self.events.push(event);
                 if !cqueue::more(flags) {
                     self.armed -= 1;
-                    if result != -libc::ECANCELED && !self.listeners.is_empty() {
-                        self.arm_accept(slot as RawFd);
+                    match -result {
+                        libc::ECANCELED => {}
+                        libc::EMFILE | libc::ENFILE => self.starved.push(slot as RawFd),
+                        _ => self.arm_accept(slot as RawFd),
                     }
                 }
             }
@@ -549,15 +581,20 @@ impl Uring {
             return;
         }
         let socket = &mut self.sockets[event.slot as usize];
-        if event.result < 0 {
+        let has_no_room = !socket.is_sending && event.result == -libc::EAGAIN;
+        if event.result < 0 && !has_no_room {
             socket.is_sending = false;
             event.kind = EventKind::SendFailed;
             self.events.push(event);
             return;
         }
         if !socket.is_sending {
-            // A completion despite SKIP_SUCCESS is a short send: the peer is gone, its end of
-            // stream follows.
+            // A completion despite SKIP_SUCCESS: the socket took a part of it, or nothing.
+            socket.rest.0 += event.result.max(0) as usize;
+            socket.is_sending = true;
+        } else if (event.result as usize) < socket.piece {
+            // Waited for all of it and got less: the peer is gone, its end of stream follows.
+            socket.is_sending = false;
             event.kind = EventKind::SendFailed;
             event.result = -libc::EPIPE;
             self.events.push(event);
@@ -578,10 +615,10 @@ impl Drop for Uring {
     /// Cancels everything and waits for the last completion, then frees what the kernel could have
     /// written to.
     fn drop(&mut self) {
+        self.starved.clear();
         for slot in 0..self.sockets.len() as u32 {
             self.close(slot);
         }
-        self.listeners.clear();
         self.rearm.clear();
         self.flush();
         let timeout = Timespec::new().nsec(CANCEL_TIMEOUT_NS);
@@ -589,6 +626,8 @@ impl Drop for Uring {
         let deadline_ns = super::time::monotonic_ns() + u64::from(CANCEL_TIMEOUT_NS);
         while self.armed > 0 && super::time::monotonic_ns() < deadline_ns {
             self.turn(0);
+            let accepted = self.events.iter().filter(|event| event.kind == EventKind::Accepted);
+            accepted.for_each(|event| socket::refuse_accepted(event.result));
         }
         if self.armed > 0 {
             // The kernel may still write: leave the memory to it. Never seen; costs a megabyte at

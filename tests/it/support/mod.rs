@@ -80,7 +80,8 @@ macro_rules! on_both_engines {
 }
 pub(crate) use on_both_engines;
 
-/// The numbers of shards that exactness is proved for: one, and several where there are several cores.
+/// The numbers of shards that exactness is proved for: one, and several where there are several
+/// cores.
 pub fn shard_counts() -> &'static [u64] {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores > 1 {

@@ -1,0 +1,187 @@
+//! A shard that is warm allocates nothing: not for a request, not for an interval, not at the begin
+//! or end of a phase.
+#![cfg(target_os = "linux")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use loadgen_bench::{Endpoint, EndpointConfig};
+use loadgen_shards::clock::{Calibration, Calibrator};
+use loadgen_shards::phase::{
+    Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Timeouts,
+};
+use loadgen_shards::query::{Address, Request, RequestTable, Target};
+use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::recorder::Recording;
+use loadgen_shards::shard::{self, Link, ShardPlan};
+use loadgen_shards::sys::allocator::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
+
+/// The count is one for the process: one claim at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+const IN_FLIGHT: u32 = 8;
+
+/// What differs between two runs.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    engine: EngineChoice,
+    request: &'static str,
+    keepalive: bool,
+    response_body_bytes: usize,
+    requests: u64,
+}
+
+/// Control's side of one shard.
+struct Control {
+    commands: Sender<Command>,
+    messages: Receiver<Message>,
+    recycle: Sender<(Box<Recording>, Calibration)>,
+    clock: Calibration,
+}
+
+impl Control {
+    fn ready(&self) -> Box<Ready> {
+        match self.messages.recv_timeout(PATIENCE).expect("the shard speaks") {
+            Message::Ready(ready) => ready,
+            message => panic!("{message:?}"),
+        }
+    }
+
+    /// Runs a phase to its end, giving recordings back as they come. Returns the completed
+    /// requests.
+    fn run_phase(&self, ready: &Ready, index: u32, requests: u64) -> u64 {
+        let plan = PhasePlan {
+            index,
+            kind: PhaseKind::Performance,
+            pattern: Pattern::ClosedLoop {
+                in_flight: IN_FLIGHT,
+                positions: Arc::new(Positions::new(Some(requests), 1)),
+            },
+            start_ns: 0,
+            duration_ns: None,
+            drain_timeout_ns: 5_000_000_000,
+            clock: self.clock,
+        };
+        self.commands.send(Command::Phase(Box::new(plan))).expect("heard");
+        ready.waker.wake();
+        let mut completed = 0;
+        loop {
+            match self.messages.recv_timeout(PATIENCE).expect("the shard speaks") {
+                Message::Interval { recording, .. } => {
+                    completed += recording.counters.completed;
+                    self.recycle.send((recording, self.clock)).expect("taken");
+                }
+                Message::PhaseEnded { phase, .. } if phase == index => return completed,
+                message => panic!("{message:?}"),
+            }
+        }
+    }
+}
+
+fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
+    let request = Request { range: 0..case.request.len(), target: 0, is_head: false };
+    ShardPlan {
+        index: 0,
+        core: None,
+        spin: false,
+        engine: case.engine,
+        table: RequestTable {
+            arena: Arc::from(case.request.as_bytes()),
+            requests: Arc::from([request]),
+            targets: Arc::from([Target { address, source: None }]),
+        },
+        slots_per_target: IN_FLIGHT,
+        connections_per_target: IN_FLIGHT,
+        timeouts: Timeouts {
+            request_ns: 10_000_000_000,
+            connect_ns: 10_000_000_000,
+            idle_ns: 10_000_000_000,
+        },
+        keepalive: case.keepalive,
+        accept_status: (200, 299),
+        clock,
+    }
+}
+
+/// Allocations of a shard during the second of two phases.
+fn allocations_once_warm(case: Case) -> u64 {
+    let endpoint = Endpoint::start(&EndpointConfig {
+        body_bytes: case.response_body_bytes,
+        engine: EngineChoice::Epoll,
+        ..EndpointConfig::default()
+    })
+    .expect("a free port");
+    let clock = Calibrator::begin().finish();
+    // Bounded: an unbounded channel allocates in the thread that sends.
+    let (commands_in, commands) = bounded(4);
+    let (messages_in, messages) = bounded(64);
+    let (recycle, recycled) = bounded(8);
+    let link = Link { commands, messages: messages_in, recycled, live: Arc::default() };
+    let address = Address::Inet(endpoint.address());
+    let thread = shard::spawn(plan(case, address, clock), link).expect("a thread");
+    let control = Control { commands: commands_in, messages, recycle, clock };
+
+    let ready = control.ready();
+    assert_eq!(control.run_phase(&ready, 0, 200), 200, "{case:?}");
+    let before = ALLOCATOR.count();
+    assert!(before > 0, "a shard allocates when it starts");
+    assert_eq!(control.run_phase(&ready, 1, case.requests), case.requests, "{case:?}");
+    let allocations = ALLOCATOR.count() - before;
+    control.commands.send(Command::Exit).expect("heard");
+    ready.waker.wake();
+    thread.join().expect("a shard ends in good order");
+    assert_eq!(endpoint.requests(), 200 + case.requests, "they were real");
+    allocations
+}
+
+#[test]
+fn warm_shard_allocates_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    const GET: &str = "GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+    const LAST: &str = "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    for engine in [EngineChoice::Uring, EngineChoice::Epoll] {
+        if engine == EngineChoice::Uring
+            && let Err(reason) = loadgen_shards::sys::uring::probe()
+        {
+            eprintln!("skipped: {reason}");
+            continue;
+        }
+        let small = Case {
+            engine,
+            request: GET,
+            keepalive: true,
+            response_body_bytes: 100,
+            requests: 10_000,
+        };
+        let large = Case { response_body_bytes: 50_000, requests: 3000, ..small };
+        let reconnecting = Case { request: LAST, keepalive: false, requests: 1000, ..small };
+        for case in [small, large, reconnecting] {
+            assert_eq!(allocations_once_warm(case), 0, "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn counter_sees_what_a_shard_allocates_and_nothing_else() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let counted = |name: &str| {
+        let thread = std::thread::Builder::new().name(name.to_string());
+        let body = || {
+            let before = ALLOCATOR.count();
+            let mut bytes = std::hint::black_box(Vec::<u8>::with_capacity(10));
+            bytes.reserve_exact(100);
+            drop(std::hint::black_box(bytes));
+            ALLOCATOR.count() - before
+        };
+        thread.spawn(body).expect("a thread").join().expect("no panic")
+    };
+    assert_eq!(counted("shard-7"), 2, "an allocation and a reallocation");
+    assert_eq!(counted("endpoint-0"), 0);
+}
+
+/// For one message; a machine that is slower than this is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
