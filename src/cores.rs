@@ -18,6 +18,8 @@ pub use quota::quota;
 pub struct Host {
     /// Cores of the affinity mask that are online.
     pub allowed: Vec<usize>,
+    /// Cores of the host that are online, whether or not this process may use them.
+    pub online: usize,
     /// CPU quota of the tightest cgroup above us, in cores; `None`: no limit.
     pub quota: Option<f64>,
 }
@@ -33,7 +35,9 @@ impl Host {
                 "cannot read the allowed cores from /proc/self/status; is /proc mounted?",
             ));
         }
-        Ok(Host { allowed, quota: quota(&proc("cgroup"), &proc("mountinfo"), text) })
+        let online = text(Path::new(ONLINE)).and_then(|list| parse_list(list.trim()).ok());
+        let online = online.map_or(allowed.len(), |list| list.len());
+        Ok(Host { allowed, online, quota: quota(&proc("cgroup"), &proc("mountinfo"), text) })
     }
 
     /// How many cores are worth a shard: the mask, within the whole cores of the quota, at least 1.
@@ -63,6 +67,8 @@ pub struct Need {
     pub connections: Option<u32>,
     /// The endpoint is on this host.
     pub is_local: bool,
+    /// The endpoint is in this process, and so has no other cores than ours.
+    pub is_embedded: bool,
     /// `--spin`.
     pub spin: bool,
 }
@@ -99,7 +105,9 @@ pub fn choose(host: &Host, need: &Need) -> Result<Choice, Error> {
         cores.truncate(limit);
     }
     let shards = cores.len();
-    let is_sharing = need.is_local && shards == host.allowed.len();
+    // An endpoint of its own may run on cores that our mask does not show.
+    let its_cores = if need.is_embedded { host.allowed.len() } else { host.online };
+    let is_sharing = need.is_local && shards >= its_cores;
     if is_sharing {
         let remedy = if shards > 1 { "; leave it one: --cores LIST or -t N" } else { "" };
         notices.push(format!(
@@ -247,7 +255,7 @@ pub fn list_text(cores: &[usize]) -> String {
 /// Cores of the affinity mask that are online.
 pub fn allowed_cores() -> Vec<usize> {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-    allowed_in(&text("/proc/self/status"), &text("/sys/devices/system/cpu/online"))
+    allowed_in(&text("/proc/self/status"), &text(ONLINE))
 }
 
 /// The mask of a status file may name cores that do not exist; the second list tells which are
@@ -278,6 +286,7 @@ pub fn is_local(address: IpAddr) -> bool {
 pub const CORE_ID_MAX: usize = 8191;
 /// Connections from which on one more shard pays: fewer leave it idle too often.
 pub const CONNECTIONS_PER_SHARD: u32 = 8;
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 const LIST_FORM: &str = "allowed: cores such as 0-15, 0,2,4 or 0-3,8, each once";
 
 #[cfg(test)]
@@ -285,11 +294,12 @@ mod tests {
     use super::*;
 
     fn host(allowed: &str, quota: Option<f64>) -> Host {
-        Host { allowed: parse_list(allowed).expect("a list"), quota }
+        let allowed = parse_list(allowed).expect("a list");
+        Host { online: allowed.len(), allowed, quota }
     }
 
     fn need(request: CoreRequest, connections: Option<u32>, is_local: bool) -> Need {
-        Need { request, connections, is_local, spin: false }
+        Need { request, connections, is_local, is_embedded: false, spin: false }
     }
 
     #[test]
@@ -468,7 +478,8 @@ mod tests {
             ("0-3", None, CoreRequest::Count(4), false, true, None),
             ("0", None, CoreRequest::Default, true, false, Some("no core of its own")),
         ] {
-            let need = Need { request, connections: None, is_local, spin: true };
+            let need =
+                Need { request, connections: None, is_local, is_embedded: false, spin: true };
             let choice = choose(&host(allowed, quota), &need).expect("fits");
             assert_eq!(choice.spin, spin, "{allowed} {quota:?} {need:?}");
             match notice {

@@ -96,7 +96,7 @@ fn kernel(osrelease: &str) -> Check {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 1) => ok(id, release),
-        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (5, 19) => {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 0) => {
             let value = format!("{release}: io_uring without defer-taskrun, which came with 6.1");
             warn(id, value, "boot Linux 6.1 or later")
         }
@@ -215,8 +215,13 @@ fn quota(host: &Host) -> Check {
 
 fn spare_core(host: &Host) -> Check {
     let id = "spare_core";
-    let need =
-        Need { request: CoreRequest::Default, connections: None, is_local: true, spin: false };
+    let need = Need {
+        request: CoreRequest::Default,
+        connections: None,
+        is_local: true,
+        is_embedded: false,
+        spin: false,
+    };
     let shards = cores::choose(host, &need).map(|choice| choice.cores).unwrap_or_default();
     let endpoint = cores::endpoint_cores(host, &shards);
     if endpoint.is_shared || host.budget() < 2 {
@@ -392,7 +397,8 @@ mod tests {
             ("6.1.0-13-amd64\n", Fine, "6.1"),
             ("10.0.1", Fine, "10.0"),
             ("6.0.9\n", Warn, "defer-taskrun"),
-            ("5.19.0\n", Warn, "defer-taskrun"),
+            ("5.19.0\n", Warn, "epoll is used"),
+            ("6.0.12\n", Warn, "defer-taskrun"),
             ("5.15.0-91-generic\n", Warn, "epoll"),
             ("4.18.0\n", Warn, "epoll"),
             ("", Warn, "no version"),
@@ -467,7 +473,7 @@ mod tests {
             (4, Some(1.0), Warn, Warn),
             (4, Some(2.5), Warn, Fine),
         ] {
-            let host = Host { allowed: (0..count).collect(), quota: quota_cores };
+            let host = Host { allowed: (0..count).collect(), online: count, quota: quota_cores };
             expect(&allowed(&host), Fine, "allowed");
             expect(&quota(&host), quota_verdict, "");
             expect(&spare_core(&host), spare, "");

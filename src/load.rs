@@ -173,12 +173,14 @@ struct Output {
     plan: Arc<Plan>,
     facts: RunFacts,
     directory: Option<ReportDir>,
+    /// The directory has a name of our choice, not the user's.
+    is_default_directory: bool,
     progress: Progress<std::io::Stderr>,
     header: String,
 }
 
 impl Output {
-    fn open(plan: &Arc<Plan>, host: &Host, is_default_dir: bool) -> Output {
+    fn open(plan: &Arc<Plan>, host: &Host, is_default_directory: bool) -> Output {
         let common = &plan.config.common;
         let is_silenced = common.quiet || common.ui == Ui::None;
         let is_terminal = std::io::stderr().is_terminal();
@@ -187,6 +189,7 @@ impl Output {
             plan: Arc::clone(plan),
             facts: run_facts(plan, host),
             directory: None,
+            is_default_directory,
             progress: Progress::new(mode, std::io::stderr()),
             header: String::new(),
         };
@@ -196,18 +199,20 @@ impl Output {
         if let Some(notice) = display::build_notice() {
             output.say(notice);
         }
-        if let Some(path) = &plan.report_dir {
-            let opened =
-                if is_default_dir { ReportDir::fresh(path) } else { ReportDir::named(path) };
-            match opened {
-                Ok(directory) => {
-                    output.facts.report_dir = Some(directory.path().to_owned());
-                    output.directory = Some(directory);
-                }
-                Err(notice) => output.say(&notice),
-            }
-        }
         output
+    }
+
+    /// The directory for the files, once there is something to write.
+    fn open_directory(&mut self) {
+        let Some(path) = &self.plan.report_dir else { return };
+        let is_default = self.is_default_directory;
+        match if is_default { ReportDir::fresh(path) } else { ReportDir::named(path) } {
+            Ok(directory) => {
+                self.facts.report_dir = Some(directory.path().to_owned());
+                self.directory = Some(directory);
+            }
+            Err(notice) => self.say(&notice),
+        }
     }
 
     fn is_text_wanted(&self) -> bool {
@@ -243,6 +248,7 @@ impl Output {
         if unpinned > 0 && snapshot.connections_open > 0 {
             self.say(&format!("{unpinned} shards could not be pinned to their cores"));
         }
+        self.open_directory();
         self.header = display::header(&self.facts, &snapshot.engine);
         if self.is_text_wanted() {
             print(&self.header);
@@ -360,7 +366,7 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
     let host = Host::read()?;
     let signals = signals()?;
     let cores = plan::serve_cores(&config, &host)?;
-    let threads = cores.len();
+    let threads = cores.len() as u64;
     // Each connection is a descriptor; the hard limit is as many as there can be.
     let _ = limits::raise_nofile(limits::nofile().hard.min(NOFILE_MAX));
     let mut endpoint = start_endpoint(&config, cores, config.common.spin)?;
@@ -369,8 +375,9 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
         eprintln!("loadgen-uring: using epoll: {}", engine.reason);
     }
     print(&format!(
-        "serving http://{}/ on {threads} cores with {}, bodies of {} bytes; Ctrl-C ends it\n",
+        "serving http://{}/ on {} with {}, bodies of {} bytes; Ctrl-C ends it\n",
         endpoint.address(),
+        display::counted(threads, "core"),
         engine.name,
         config.body_bytes
     ));

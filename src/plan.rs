@@ -97,7 +97,8 @@ pub fn embedded(config: &Config, host: &Host) -> Result<Option<EndpointCores>, E
 pub fn serve_cores(config: &ServeConfig, host: &Host) -> Result<Vec<usize>, Error> {
     let request = config.common.cores.clone();
     let is_default = request == CoreRequest::Default;
-    let need = Need { request, connections: None, is_local: is_default, spin: false };
+    let need =
+        Need { request, connections: None, is_local: is_default, is_embedded: false, spin: false };
     let cores = cores::choose(host, &need)?.cores;
     Ok(if is_default { cores::endpoint_cores(host, &cores).cores } else { cores })
 }
@@ -174,6 +175,7 @@ fn choose(config: &Config, host: &Host, is_local: bool) -> Result<Choice, Error>
             request: config.common.cores.clone(),
             connections: config.connections,
             is_local,
+            is_embedded: config.urls.is_empty(),
             spin: config.common.spin,
         },
     )
@@ -232,7 +234,8 @@ fn check_descriptors(connections: u32, needed: u64, limit: Result<u64, u64>) -> 
         Ok(most) | Err(most) => Err(Error::setup(format!(
             "{connections} connections need {needed} open files, but the hard limit of this \
              process is {most}; lower -c, or raise it: ulimit -Hn {needed} as root, or \
-             LimitNOFILE= of the service, --ulimit nofile= of the container; then ulimit -n {needed}"
+             LimitNOFILE= of the service, --ulimit nofile= of the container; then \
+             ulimit -n {needed}"
         ))),
     }
 }
@@ -293,7 +296,7 @@ mod tests {
     }
 
     fn host(cores: usize) -> Host {
-        Host { allowed: (0..cores).collect(), quota: None }
+        Host { allowed: (0..cores).collect(), online: cores, quota: None }
     }
 
     fn plan(line: &str, cores: usize) -> Plan {

@@ -12,7 +12,7 @@
 //!  3  shard
 //!  2  reactor phase sim
 //!  1  sys/uring sys/epoll pool connection recorder
-//!  0  sys/socket sys/buffers http1 failure event token query clock wheel
+//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
@@ -20,6 +20,7 @@
 
 pub mod clock;
 pub mod connection;
+pub mod cpu;
 pub mod event;
 pub mod failure;
 pub mod http1;

@@ -194,7 +194,8 @@ pub struct Recording {
     pub first_sent_ns: u64,
     /// Last completion (success) of a query of this phase; 0 if none.
     pub last_complete_ns: u64,
-    /// Time in which the shard was at work, not asleep and not polling in vain, ns.
+    /// Time in which the shard was at work or waited for its core, not asleep and not polling in
+    /// vain, ns.
     pub busy_ns: u64,
 }
 

@@ -59,11 +59,11 @@ pub fn next_commands(facts: &RunFacts, ending: &Ending, limit: Option<Limit>) ->
         }
         Ending::Complete => {}
     }
+    list.extend(by_limit(facts, limit).into_iter().map(change));
     if facts.is_embedded {
         let own = "loadgen-uring max-throughput http://127.0.0.1:8080/";
-        list.insert(list.len().min(1), other(own, "your own server"));
+        list.insert(1, other(own, "your own server"));
     }
-    list.extend(by_limit(facts, limit).into_iter().map(change));
     list.push(other("loadgen-uring doctor", "what this host allows"));
     let mut seen: Vec<NextCommand> = Vec::new();
     for next in list {

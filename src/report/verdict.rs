@@ -26,9 +26,9 @@ const LITTLE_NS_MIN: u64 = 1_000_000_000;
 /// Phases shorter than so many mean latencies are mostly start and drain, where fewer queries are
 /// in flight.
 const LITTLE_LATENCIES_MIN: f64 = 10.0;
-/// Failed queries hold a connection too, but have no latency: more than this share spoils the
-/// ratio.
-const LITTLE_FAILED_SHARE_MAX: f64 = 0.01;
+/// Failed queries and handshakes hold a connection too, but have no latency: more than this share
+/// spoils the ratio.
+const LITTLE_LOST_SHARE_MAX: f64 = 0.01;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -260,7 +260,10 @@ pub fn little_ratio(phase: &PhaseTotals, plan: &plan::Phase) -> Option<f64> {
     let ended = phase.counters.completed + phase.counters.failed;
     let is_long =
         duration_ns >= LITTLE_NS_MIN && duration_ns as f64 >= LITTLE_LATENCIES_MIN * mean_ns;
-    let is_sound = phase.counters.failed as f64 <= LITTLE_FAILED_SHARE_MAX * ended as f64;
+    // Handshakes are in no latency: with many of them connections are busy and carry nothing.
+    let reopened = phase.counters.connections_opened.saturating_sub(u64::from(plan.in_flight));
+    let lost = phase.counters.failed + reopened;
+    let is_sound = lost as f64 <= LITTLE_LOST_SHARE_MAX * ended as f64;
     (is_long && is_sound && plan.in_flight > 0)
         .then(|| phase.service.total as f64 / duration_ns as f64 / f64::from(plan.in_flight))
 }
@@ -412,6 +415,7 @@ mod tests {
     fn little_ratio_is_one_when_every_connection_is_always_busy() {
         // 2 in flight for 1.5 s in answers of 1 ms each: 3000 of them.
         let mut phase = finished(3000, 0).phases.remove(0);
+        phase.counters.connections_opened = 1;
         phase.last_complete_ns = phase.start_ns + 1_500_000_000;
         let ratio = little_ratio(&phase, &plan_of(2)).expect("long enough");
         assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
@@ -431,6 +435,9 @@ mod tests {
         phase.last_complete_ns = phase.start_ns + 2_000_000_000;
         phase.counters.failed = 31;
         assert_eq!(little_ratio(&phase, &plan_of(2)), None, "1 % failed");
+        phase.counters.failed = 0;
+        phase.counters.connections_opened = 2 + 31;
+        assert_eq!(little_ratio(&phase, &plan_of(2)), None, "1 % needed a new connection");
         assert_eq!(little_ratio(&finished(0, 0).phases[0], &plan_of(2)), None, "empty");
     }
 

@@ -7,7 +7,6 @@ use crate::connection::State;
 use crate::limits::INTERVAL_NS;
 use crate::phase::{Command, Message, Pattern, PhasePlan, Ready};
 use crate::recorder::Recording;
-use crate::sys::time::thread_cpu_ns;
 
 impl Active {
     fn new(plan: Box<PhasePlan>, now_ns: u64) -> Active {
@@ -131,7 +130,7 @@ impl Shard {
         self.recording.failures.reset();
         self.recording.counters.failed = 0;
         self.idle_ns = 0;
-        self.cpu_ns = thread_cpu_ns();
+        self.cpu_ns = self.cpu.busy_ns();
         self.reactor_counters = self.reactor.counters();
         self.active = Some(active);
     }
@@ -202,7 +201,7 @@ impl Shard {
     fn close_recording(&mut self, recording: &mut Recording) {
         recording.end_ns = self.now_ns;
         recording.in_flight = self.active.as_ref().map_or(0, |active| active.in_flight);
-        let cpu_ns = thread_cpu_ns();
+        let cpu_ns = self.cpu.busy_ns();
         let wall_ns = recording.end_ns.saturating_sub(recording.begin_ns);
         recording.busy_ns = if self.plan.spin {
             wall_ns.saturating_sub(self.idle_ns)

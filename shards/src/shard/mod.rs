@@ -21,6 +21,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::clock::Calibration;
 use crate::connection::Connection;
+use crate::cpu::CpuMeter;
 use crate::failure::Message as FailureMessage;
 use crate::limits::{EVENTS_PER_TURN, SENDS_PER_ENTER, STALL_NS};
 use crate::phase::{Command, Live, Message, PhasePlan, Timeouts};
@@ -115,6 +116,7 @@ pub struct Shard {
     has_commands: bool,
     /// Time in turns that found nothing to do (spinning), since the interval began, ns.
     idle_ns: u64,
+    cpu: CpuMeter,
     cpu_ns: u64,
     reactor_counters: ReactorCounters,
 }
@@ -169,6 +171,7 @@ impl Shard {
             is_exiting: false,
             has_commands: true,
             idle_ns: 0,
+            cpu: CpuMeter::of_this_thread(),
             cpu_ns: 0,
             reactor_counters: reactor.counters(),
             reactor,
