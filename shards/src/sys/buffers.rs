@@ -2,7 +2,7 @@
 //!
 //! **Ownership rule of the whole back end: memory named in a submission belongs to the reactor
 //! until the kernel has posted the last completion that can touch it** (no `F_MORE`). A buffer is
-//! the kernel's from [`BufferRing::put`] and [`BufferRing::publish`] until a completion hands it
+//! the kernel's from `BufferRing::put` and `BufferRing::publish` until a completion hands it
 //! out by id, and ours from then until it is put back.
 
 use std::ptr::NonNull;
