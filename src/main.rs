@@ -61,7 +61,7 @@ fn main() -> ExitCode {
             print!("{text}");
             Ok(0)
         }
-        Ok(cli::Parsed::Doctor(common)) => doctor(common),
+        Ok(cli::Parsed::Doctor(common)) => examine(common),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
         Err(error) => Err(error),
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 }
 
 #[cfg(target_os = "linux")]
-fn doctor(common: cli::Common) -> Result<u8, error::Error> {
+fn examine(common: cli::Common) -> Result<u8, error::Error> {
     let (text, outcome) = doctor::run(&config::CommonConfig::from_cli(common)?);
     print!("{text}");
     outcome.map(|()| 0)
