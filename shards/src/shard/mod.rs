@@ -223,7 +223,7 @@ impl Shard {
     /// How long the next turn may sleep.
     fn wake_at_ns(&self) -> u64 {
         // While connections open, control has no waker of ours yet: look for commands now and then.
-        if self.plan.spin || (self.has_commands && self.is_ready) {
+        if self.plan.spin || self.is_exiting || (self.has_commands && self.is_ready) {
             return 0;
         }
         let mut wake_ns = self.wheel.next_ns();

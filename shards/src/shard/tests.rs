@@ -270,3 +270,27 @@ fn status_that_is_not_accepted_is_a_failure_with_its_body() {
     assert_eq!((tally.count, tally.first_message.as_str()), (3, "503 overloaded"));
     assert_eq!(totals[0].counters.connections_opened, 1, "the connection is kept");
 }
+
+#[test]
+fn exit_ends_a_sleeping_shard_at_once() {
+    for engine in [EngineChoice::Auto, EngineChoice::Epoll] {
+        let (command_sender, commands) = unbounded();
+        let (message_sender, messages) = unbounded();
+        let (_recycle, recycled) = unbounded();
+        let link = Link { commands, messages: message_sender, recycled, live: Arc::default() };
+        let plan = ShardPlan { engine, connections_per_target: 0, ..shard_plan(1) };
+        let thread = super::spawn(plan, link).expect("a thread");
+        let patience = std::time::Duration::from_secs(5);
+        let ready = match messages.recv_timeout(patience).expect("the shard speaks") {
+            Message::Ready(ready) => ready,
+            message => panic!("{message:?}"),
+        };
+        // Long enough for it to fall asleep: nothing is due, ever.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        command_sender.send(Command::Exit).expect("heard");
+        ready.waker.wake();
+        let message = messages.recv_timeout(patience).expect("one wake-up is enough");
+        assert!(matches!(message, Message::Exited { .. }), "{message:?}");
+        thread.join().expect("in good order");
+    }
+}
