@@ -75,6 +75,13 @@ impl Connection {
         }
     }
 
+    /// Takes a query to carry, which has not been sent yet.
+    pub fn bind(&mut self, query: Query) {
+        self.query = Some(query);
+        self.sent_ns = 0;
+        self.is_retry = false;
+    }
+
     /// Whether the endpoint may have closed it while it was idle: reused, and not a byte of this
     /// response has come.
     pub fn looks_stale(&self) -> bool {

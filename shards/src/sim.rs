@@ -30,8 +30,10 @@ pub struct SimEndpoint {
     pub connect_ns: u64,
     /// How handshakes end: 0, or an errno.
     pub connect_errno: i32,
-    /// Closes each connection right after this many answers on it; 0 = never.
+    /// Closes each connection after this many answers on it; 0 = never.
     pub closes_after: u32,
+    /// Time between the last answer and the close.
+    pub close_ns: u64,
 }
 
 impl Default for SimEndpoint {
@@ -44,6 +46,7 @@ impl Default for SimEndpoint {
             connect_ns: 0,
             connect_errno: 0,
             closes_after: 0,
+            close_ns: 0,
         }
     }
 }
@@ -236,7 +239,8 @@ impl Sim {
         if let Happening::Answer { .. } = happening {
             self.answered[slot as usize] += 1;
             if self.answered[slot as usize] == self.endpoint.closes_after {
-                self.plan(self.now_ns, Happening::Closed { slot, generation });
+                let at_ns = self.now_ns + self.endpoint.close_ns;
+                self.plan(at_ns, Happening::Closed { slot, generation });
             }
         }
     }

@@ -294,3 +294,28 @@ fn exit_ends_a_sleeping_shard_at_once() {
         thread.join().expect("in good order");
     }
 }
+
+#[test]
+fn resent_request_still_times_out() {
+    // The second request finds its connection closed; sent again, it gets no answer.
+    let closes =
+        SimEndpoint { closes_after: 1, close_ns: MS, answers: 1, ..SimEndpoint::default() };
+    // First sent at 1 ms, again at 2 ms or when the handshake is over.
+    let request = Timeouts { request_ns: 20 * MS, ..Timeouts::default() };
+    let idle = Timeouts { idle_ns: 20 * MS, ..Timeouts::default() };
+    for (timeouts, connect_ns, kind, due_ns) in [
+        (request, 0, FailureKind::RequestTimeout, 21 * MS),
+        (request, 40 * MS, FailureKind::RequestTimeout, 42 * MS),
+        (idle, 0, FailureKind::IdleTimeout, 22 * MS),
+        (idle, 40 * MS, FailureKind::IdleTimeout, 62 * MS),
+    ] {
+        let endpoint = SimEndpoint { connect_ns, ..closes.clone() };
+        let plan = ShardPlan { timeouts, ..shard_plan(1) };
+        let phase = PhasePlan { drain_timeout_ns: 100 * MS, ..phase(0, 1, Some(2)) };
+        let (_, totals) = run(plan, endpoint, vec![phase], None);
+        assert_eq!((totals[0].counters.completed, totals[0].counters.retries), (1, 1));
+        assert_eq!(totals[0].failures.tally(kind).count, 1, "{kind:?}");
+        let length_ns = totals[0].end_ns - totals[0].start_ns;
+        assert!((due_ns..=due_ns + MS).contains(&length_ns), "{kind:?}: {length_ns}");
+    }
+}
