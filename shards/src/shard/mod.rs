@@ -228,10 +228,15 @@ impl Shard {
         }
         let mut wake_ns = self.wheel.next_ns();
         if !self.is_ready {
-            return wake_ns.min(self.now_ns + COMMAND_POLL_NS);
+            return wake_ns.min(self.now_ns + CONTROL_POLL_NS);
         }
         if let Some(active) = &self.active {
-            wake_ns = wake_ns.min(self.interval_end_ns()).min(active.next_change_ns());
+            // A control that is late gives no spare recording, and does not wake us when it does.
+            let interval_end_ns = match self.interval_end_ns() {
+                end_ns if end_ns > self.now_ns => end_ns,
+                _ => self.now_ns + CONTROL_POLL_NS,
+            };
+            wake_ns = wake_ns.min(interval_end_ns).min(active.next_change_ns());
         } else if let Some(next) = self.queued_phases.front() {
             wake_ns = wake_ns.min(next.start_ns.max(1));
         }
@@ -241,7 +246,8 @@ impl Shard {
 
 /// The phase of a recording that belongs to none.
 const NO_PHASE: u32 = u32::MAX;
-const COMMAND_POLL_NS: u64 = 20_000_000;
+/// How often a shard looks for what comes from control without a wake-up.
+const CONTROL_POLL_NS: u64 = 20_000_000;
 
 #[cfg(test)]
 mod tests;

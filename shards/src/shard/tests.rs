@@ -103,10 +103,21 @@ fn run(
     phases: Vec<PhasePlan>,
     command: Option<(u64, bool)>,
 ) -> (Ready, Vec<Totals>) {
+    run_with_spares(64, plan, endpoint, phases, command)
+}
+
+/// The same with a control that has so many recordings to give back, and no more.
+fn run_with_spares(
+    spares: usize,
+    plan: ShardPlan,
+    endpoint: SimEndpoint,
+    phases: Vec<PhasePlan>,
+    command: Option<(u64, bool)>,
+) -> (Ready, Vec<Totals>) {
     let (command_sender, commands) = unbounded();
     let (message_sender, messages) = unbounded();
-    let (recycle, recycled) = bounded(1024);
-    for _ in 0..1024 {
+    let (recycle, recycled) = bounded(spares);
+    for _ in 0..spares {
         recycle.send((Box::default(), Calibration::IDENTITY)).expect("room");
     }
     let mut sim = Sim::new(plan.slots_per_target, endpoint, command_sender.clone());
@@ -318,4 +329,23 @@ fn resent_request_still_times_out() {
         let length_ns = totals[0].end_ns - totals[0].start_ns;
         assert!((due_ns..=due_ns + MS).contains(&length_ns), "{kind:?}: {length_ns}");
     }
+}
+
+#[test]
+fn control_that_is_late_makes_longer_intervals_and_no_idle_turns() {
+    let endpoint = SimEndpoint { service_ns: vec![2000 * MS], ..SimEndpoint::default() };
+    let phases = vec![phase(0, 1, Some(2))];
+    let (_, totals) = run_with_spares(0, shard_plan(1), endpoint, phases, None);
+    totals[0].assert_latencies_ms(&[2000.0; 2]);
+}
+
+#[test]
+fn drain_begins_when_the_last_position_is_issued() {
+    let endpoint = SimEndpoint { answers: 0, ..SimEndpoint::default() };
+    // It begins by the clock, so that no command makes the loop go round once more.
+    let start_ns = BEGIN_NS + 10 * MS;
+    let plan = PhasePlan { start_ns, drain_timeout_ns: 50 * MS, ..phase(0, 4, Some(4)) };
+    let (_, totals) = run(shard_plan(4), endpoint, vec![plan], None);
+    assert_eq!(totals[0].in_flight_at_end, 4);
+    assert_eq!(totals[0].end_ns - totals[0].start_ns, 50 * MS);
 }
