@@ -77,6 +77,7 @@ impl Shard {
         let query = connection.query.as_ref().expect("the caller has bound one");
         let request = &self.plan.table.requests[query.request as usize];
         connection.state = State::Busy;
+        connection.begun_in = self.turns;
         connection.parser = ResponseParser::new(request.is_head);
         connection.first_byte_ns = 0;
         connection.send_errno = 0;
@@ -137,6 +138,12 @@ impl Shard {
             return;
         }
         match connection.state {
+            // It was there before the request: the end of the stream, or bytes that nobody asked
+            // for. Either way the connection had been lost when the query was bound to it.
+            State::Busy if connection.exchanges > 0 && connection.begun_in == self.turns => {
+                self.reactor.recycle(event);
+                self.retry(slot);
+            }
             State::Busy if event.result > 0 => self.feed(event),
             State::Busy => self.stream_ended(slot, -event.result, event.stamp_ns),
             State::Idle => {

@@ -97,6 +97,8 @@ pub struct Shard {
     link: Link,
     /// The stamp of the last turn: the time that decisions of the loop are based on.
     now_ns: u64,
+    /// Turns so far.
+    turns: u64,
     active: Option<Active>,
     queued_phases: VecDeque<Box<PhasePlan>>,
     /// Queries in flight of any phase: the cap holds over phase boundaries.
@@ -157,6 +159,7 @@ impl Shard {
             pool: Pool::new(targets, plan.slots_per_target),
             wheel: Wheel::new(slots, now_ns),
             now_ns,
+            turns: 0,
             active: None,
             queued_phases: VecDeque::with_capacity(4),
             in_flight: 0,
@@ -193,6 +196,7 @@ impl Shard {
             self.link.live.show(self.in_flight);
             let until_ns = self.wake_at_ns();
             self.now_ns = self.reactor.turn(until_ns);
+            self.turns += 1;
             let events = self.reactor.events().len();
             if events == 0 && sent == 0 {
                 self.idle_ns += self.now_ns - last_ns;

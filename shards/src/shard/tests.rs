@@ -349,3 +349,12 @@ fn drain_begins_when_the_last_position_is_issued() {
     assert_eq!(totals[0].in_flight_at_end, 4);
     assert_eq!(totals[0].end_ns - totals[0].start_ns, 50 * MS);
 }
+
+#[test]
+fn answer_that_was_there_before_its_request_is_none() {
+    let endpoint = SimEndpoint { stutters: true, ..SimEndpoint::default() };
+    let (_, totals) = run(shard_plan(1), endpoint, vec![phase(0, 1, Some(4))], None);
+    totals[0].assert_latencies_ms(&[1.0; 4]);
+    let counters = totals[0].counters;
+    assert_eq!((counters.retries, counters.connections_reused_stale), (3, 3));
+}
