@@ -397,6 +397,8 @@ impl Shard {
                 Message::new("no local port is left; see net.ipv4.ip_local_port_range, --source-ip")
             }
             libc::EMFILE => Message::new("too many open files; ulimit -n"),
+            // Only unix sockets say so; a TCP endpoint lets the client wait.
+            libc::EAGAIN => Message::new("the listen backlog of the unix socket is full"),
             _ => Message::new(&errno_text(errno)),
         };
         self.disconnect(slot);
