@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use quanta::Clock as Counter;
 
+use crate::limits::INTERVAL_NS;
 use crate::sys::time::monotonic_ns;
 
 /// A linear map from counter ticks to CLOCK_MONOTONIC ns.
@@ -89,9 +90,12 @@ impl Clock {
         self.calibration.to_ns(self.counter.raw())
     }
 
-    /// Follows another calibration from now on.
+    /// Follows another calibration from now on: goes on from where it is and meets the new line
+    /// after an interval. It may have been made long before, so its own begin is no place to join.
     pub fn set(&mut self, calibration: Calibration) {
-        self.calibration = calibration;
+        let ticks = self.counter.raw();
+        let pair = Pair { ticks, ns: calibration.to_ns(ticks), error_ns: 0 };
+        self.calibration = self.calibration.slewed(pair, calibration, INTERVAL_NS);
     }
 }
 
@@ -217,6 +221,27 @@ mod tests {
                 let met = new.to_ns(ticks + 250_000_000) as i64;
                 assert!((met - target).abs() <= 1, "{error_ns}: {met} {target}");
             }
+        }
+    }
+
+    #[test]
+    fn calibration_that_comes_late_neither_steps_nor_turns_back() {
+        for error_ns in [-1_000_000, 1_000_000i64] {
+            let counter = Counter::new();
+            let (anchor_ticks, anchor_ns) = (counter.raw(), 1_000_000_000_000);
+            let old = Calibration { anchor_ticks, anchor_ns, scale: 1 << SCALE_BITS };
+            let new = Calibration {
+                anchor_ns: anchor_ns.checked_add_signed(error_ns).expect("small"),
+                ..old
+            };
+            let mut clock = Clock::new(old);
+            let before_ns = clock.now_ns();
+            clock.set(new);
+            let now_ns = clock.now_ns();
+            assert!(now_ns >= before_ns, "back by {}", before_ns - now_ns);
+            assert!(now_ns - before_ns < 900_000, "a step of {}", now_ns - before_ns);
+            let span = clock.calibration.anchor_ticks + INTERVAL_NS;
+            assert!(clock.calibration.to_ns(span).abs_diff(new.to_ns(span)) <= 1, "meets it");
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Connection {
     pub state: State,
     /// Rises with each socket in this slot.
     pub generation: u32,
+    /// The turn of the shard in which the request was queued.
+    pub begun_in: u64,
     /// When the request was handed to the kernel, ns.
     pub sent_ns: u64,
     /// When the first byte of the response was seen; 0 = not yet.
@@ -60,6 +62,7 @@ impl Connection {
         Connection {
             state: State::Closed,
             generation: 0,
+            begun_in: 0,
             sent_ns: 0,
             first_byte_ns: 0,
             request_deadline_ns: 0,
@@ -73,6 +76,13 @@ impl Connection {
             backoff_ns: 0,
             carry: Carry::default(),
         }
+    }
+
+    /// Takes a query to carry, which has not been sent yet.
+    pub fn bind(&mut self, query: Query) {
+        self.query = Some(query);
+        self.sent_ns = 0;
+        self.is_retry = false;
     }
 
     /// Whether the endpoint may have closed it while it was idle: reused, and not a byte of this

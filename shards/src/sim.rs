@@ -30,8 +30,12 @@ pub struct SimEndpoint {
     pub connect_ns: u64,
     /// How handshakes end: 0, or an errno.
     pub connect_errno: i32,
-    /// Closes each connection right after this many answers on it; 0 = never.
+    /// Closes each connection after this many answers on it; 0 = never.
     pub closes_after: u32,
+    /// Time between the last answer and the close.
+    pub close_ns: u64,
+    /// Each answer comes twice.
+    pub stutters: bool,
 }
 
 impl Default for SimEndpoint {
@@ -44,6 +48,8 @@ impl Default for SimEndpoint {
             connect_ns: 0,
             connect_errno: 0,
             closes_after: 0,
+            close_ns: 0,
+            stutters: false,
         }
     }
 }
@@ -62,6 +68,8 @@ pub struct Sim {
     /// Answers of the socket in each slot.
     answered: Vec<u32>,
     generations: Vec<Option<u32>>,
+    /// Turns in a row that neither took time nor found anything.
+    vain_turns: u32,
     events: Vec<Event>,
     /// Control's voice: the commands of the script, and the exit when nothing will happen any more.
     commands: Sender<Command>,
@@ -90,6 +98,7 @@ impl Sim {
             queued: Vec::new(),
             answered: vec![0; slots as usize],
             generations: vec![None; slots as usize],
+            vain_turns: 0,
             events: Vec::new(),
             commands,
             report: EngineReport { name: "sim", ..EngineReport::default() },
@@ -184,7 +193,9 @@ impl Sim {
         };
         let done_ns = free_ns.max(self.now_ns) + service_ns;
         self.busy_until_ns.push(Reverse(done_ns));
-        self.plan(done_ns, Happening::Answer { slot, generation });
+        for _ in 0..1 + u32::from(self.endpoint.stutters) {
+            self.plan(done_ns, Happening::Answer { slot, generation });
+        }
     }
 
     pub(crate) fn turn(&mut self, until_ns: u64) -> u64 {
@@ -196,6 +207,7 @@ impl Sim {
             self.say(Command::Exit);
             return self.now_ns;
         }
+        let last_ns = self.now_ns;
         self.now_ns = self.now_ns.max(next_ns);
         while let Some(Reverse((at_ns, _, happening))) = self.agenda.peek().copied() {
             if at_ns > self.now_ns {
@@ -204,6 +216,9 @@ impl Sim {
             self.agenda.pop();
             self.happen(happening);
         }
+        let is_vain = self.now_ns == last_ns && self.events.is_empty();
+        self.vain_turns = if is_vain { self.vain_turns + 1 } else { 0 };
+        assert!(self.vain_turns < VAIN_TURNS_LIMIT, "the shard turns without end");
         self.now_ns
     }
 
@@ -236,8 +251,12 @@ impl Sim {
         if let Happening::Answer { .. } = happening {
             self.answered[slot as usize] += 1;
             if self.answered[slot as usize] == self.endpoint.closes_after {
-                self.plan(self.now_ns, Happening::Closed { slot, generation });
+                let at_ns = self.now_ns + self.endpoint.close_ns;
+                self.plan(at_ns, Happening::Closed { slot, generation });
             }
         }
     }
 }
+
+/// More than any work of one instant needs.
+const VAIN_TURNS_LIMIT: u32 = 1000;

@@ -22,9 +22,14 @@ impl Active {
         self.issue_end_ns == 0
     }
 
-    /// The next instant at which the clock alone changes something.
+    /// The next instant at which something changes without an event.
     pub(super) fn next_change_ns(&self) -> u64 {
-        if self.is_issuing() { self.stop_ns } else { self.drain_deadline_ns() }
+        match self.is_issuing() {
+            // The last position has just gone, here or on another shard: the drain begins now.
+            true if self.is_used_up() => 0,
+            true => self.stop_ns,
+            false => self.drain_deadline_ns(),
+        }
     }
 
     fn drain_deadline_ns(&self) -> u64 {

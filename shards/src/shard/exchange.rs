@@ -60,11 +60,11 @@ impl Shard {
 
     fn issue(&mut self, target: u32, query: Query) {
         if let Some(slot) = self.pool.take_idle(target) {
-            self.connections[slot as usize].query = Some(query);
+            self.connections[slot as usize].bind(query);
             self.begin_exchange(slot);
         } else {
             let slot = self.pool.take_closed(target).expect("the caller has seen a free slot");
-            self.connections[slot as usize].query = Some(query);
+            self.connections[slot as usize].bind(query);
             self.open(slot);
             self.start_handshakes();
         }
@@ -77,12 +77,10 @@ impl Shard {
         let query = connection.query.as_ref().expect("the caller has bound one");
         let request = &self.plan.table.requests[query.request as usize];
         connection.state = State::Busy;
+        connection.begun_in = self.turns;
         connection.parser = ResponseParser::new(request.is_head);
         connection.first_byte_ns = 0;
         connection.send_errno = 0;
-        if !connection.is_retry {
-            connection.sent_ns = 0;
-        }
         self.recording.counters.bytes_sent += request.range.len() as u64;
         self.reactor.send(slot, connection.generation, request.range.clone());
         self.unsent.push(slot);
@@ -98,18 +96,21 @@ impl Shard {
         for index in 0..self.unsent.len() {
             let slot = self.unsent[index];
             let connection = &mut self.connections[slot as usize];
-            // A slot may have been closed since; a resend keeps the stamp of the first send.
-            if connection.state != State::Busy || connection.sent_ns != 0 {
+            // A slot may have been closed since.
+            if connection.state != State::Busy {
                 continue;
             }
-            connection.sent_ns = now_ns;
-            if self.recording.first_sent_ns == 0 {
-                self.recording.first_sent_ns = now_ns;
+            // A resend keeps the stamp of the first send, and so the deadline of the request.
+            if connection.sent_ns == 0 {
+                connection.sent_ns = now_ns;
+                if self.recording.first_sent_ns == 0 {
+                    self.recording.first_sent_ns = now_ns;
+                }
+                connection.request_deadline_ns = match self.plan.timeouts.request_ns {
+                    0 => 0,
+                    timeout_ns => now_ns + timeout_ns,
+                };
             }
-            connection.request_deadline_ns = match self.plan.timeouts.request_ns {
-                0 => 0,
-                timeout_ns => now_ns + timeout_ns,
-            };
             self.set_exchange_deadline(slot, now_ns);
         }
         self.unsent.clear();
@@ -137,6 +138,12 @@ impl Shard {
             return;
         }
         match connection.state {
+            // It was there before the request: the end of the stream, or bytes that nobody asked
+            // for. Either way the connection had been lost when the query was bound to it.
+            State::Busy if connection.exchanges > 0 && connection.begun_in == self.turns => {
+                self.reactor.recycle(event);
+                self.retry(slot);
+            }
             State::Busy if event.result > 0 => self.feed(event),
             State::Busy => self.stream_ended(slot, -event.result, event.stamp_ns),
             State::Idle => {
@@ -204,7 +211,6 @@ impl Shard {
         let head = *connection.parser.head().expect("a complete response has a head");
         let query = connection.query.take().expect("a busy connection carries a query");
         let (sent_ns, first_byte_ns) = (connection.sent_ns, connection.first_byte_ns);
-        connection.is_retry = false;
         let is_reusable = is_clean && head.keep_alive && self.plan.keepalive;
         if is_reusable && !self.reactor.is_sending(slot) {
             connection.state = State::Idle;
@@ -295,6 +301,8 @@ impl Shard {
         self.recording.counters.connections_reused_stale += 1;
         self.recording.counters.retries += 1;
         self.disconnect(slot);
+        // The handshake has a deadline of its own.
+        self.wheel.set(slot, 0);
         self.connections[slot as usize].is_retry = true;
         self.open(slot);
         self.start_handshakes();
@@ -389,11 +397,12 @@ impl Shard {
                 Message::new("no local port is left; see net.ipv4.ip_local_port_range, --source-ip")
             }
             libc::EMFILE => Message::new("too many open files; ulimit -n"),
+            // Only unix sockets say so; a TCP endpoint lets the client wait.
+            libc::EAGAIN => Message::new("the listen backlog of the unix socket is full"),
             _ => Message::new(&errno_text(errno)),
         };
         self.disconnect(slot);
         let connection = &mut self.connections[slot as usize];
-        connection.is_retry = false;
         connection.state = State::BackingOff;
         connection.backoff_ns = (connection.backoff_ns * 2).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
         let deadline_ns = self.now_ns + connection.backoff_ns;
@@ -425,7 +434,6 @@ impl Shard {
             self.handshakes -= 1;
         }
         connection.state = State::Closed;
-        connection.is_retry = false;
         let target = connection.target;
         self.recording.counters.connections_closed += 1;
         self.wheel.set(slot, 0);

@@ -97,6 +97,8 @@ pub struct Shard {
     link: Link,
     /// The stamp of the last turn: the time that decisions of the loop are based on.
     now_ns: u64,
+    /// Turns so far.
+    turns: u64,
     active: Option<Active>,
     queued_phases: VecDeque<Box<PhasePlan>>,
     /// Queries in flight of any phase: the cap holds over phase boundaries.
@@ -157,6 +159,7 @@ impl Shard {
             pool: Pool::new(targets, plan.slots_per_target),
             wheel: Wheel::new(slots, now_ns),
             now_ns,
+            turns: 0,
             active: None,
             queued_phases: VecDeque::with_capacity(4),
             in_flight: 0,
@@ -193,6 +196,7 @@ impl Shard {
             self.link.live.show(self.in_flight);
             let until_ns = self.wake_at_ns();
             self.now_ns = self.reactor.turn(until_ns);
+            self.turns += 1;
             let events = self.reactor.events().len();
             if events == 0 && sent == 0 {
                 self.idle_ns += self.now_ns - last_ns;
@@ -223,15 +227,20 @@ impl Shard {
     /// How long the next turn may sleep.
     fn wake_at_ns(&self) -> u64 {
         // While connections open, control has no waker of ours yet: look for commands now and then.
-        if self.plan.spin || (self.has_commands && self.is_ready) {
+        if self.plan.spin || self.is_exiting || (self.has_commands && self.is_ready) {
             return 0;
         }
         let mut wake_ns = self.wheel.next_ns();
         if !self.is_ready {
-            return wake_ns.min(self.now_ns + COMMAND_POLL_NS);
+            return wake_ns.min(self.now_ns + CONTROL_POLL_NS);
         }
         if let Some(active) = &self.active {
-            wake_ns = wake_ns.min(self.interval_end_ns()).min(active.next_change_ns());
+            // A control that is late gives no spare recording, and does not wake us when it does.
+            let interval_end_ns = match self.interval_end_ns() {
+                end_ns if end_ns > self.now_ns => end_ns,
+                _ => self.now_ns + CONTROL_POLL_NS,
+            };
+            wake_ns = wake_ns.min(interval_end_ns).min(active.next_change_ns());
         } else if let Some(next) = self.queued_phases.front() {
             wake_ns = wake_ns.min(next.start_ns.max(1));
         }
@@ -241,7 +250,8 @@ impl Shard {
 
 /// The phase of a recording that belongs to none.
 const NO_PHASE: u32 = u32::MAX;
-const COMMAND_POLL_NS: u64 = 20_000_000;
+/// How often a shard looks for what comes from control without a wake-up.
+const CONTROL_POLL_NS: u64 = 20_000_000;
 
 #[cfg(test)]
 mod tests;

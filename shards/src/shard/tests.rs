@@ -103,10 +103,21 @@ fn run(
     phases: Vec<PhasePlan>,
     command: Option<(u64, bool)>,
 ) -> (Ready, Vec<Totals>) {
+    run_with_spares(64, plan, endpoint, phases, command)
+}
+
+/// The same with a control that has so many recordings to give back, and no more.
+fn run_with_spares(
+    spares: usize,
+    plan: ShardPlan,
+    endpoint: SimEndpoint,
+    phases: Vec<PhasePlan>,
+    command: Option<(u64, bool)>,
+) -> (Ready, Vec<Totals>) {
     let (command_sender, commands) = unbounded();
     let (message_sender, messages) = unbounded();
-    let (recycle, recycled) = bounded(1024);
-    for _ in 0..1024 {
+    let (recycle, recycled) = bounded(spares);
+    for _ in 0..spares {
         recycle.send((Box::default(), Calibration::IDENTITY)).expect("room");
     }
     let mut sim = Sim::new(plan.slots_per_target, endpoint, command_sender.clone());
@@ -269,4 +280,81 @@ fn status_that_is_not_accepted_is_a_failure_with_its_body() {
     let tally = totals[0].failures.tally(FailureKind::Status);
     assert_eq!((tally.count, tally.first_message.as_str()), (3, "503 overloaded"));
     assert_eq!(totals[0].counters.connections_opened, 1, "the connection is kept");
+}
+
+#[test]
+fn exit_ends_a_sleeping_shard_at_once() {
+    for engine in [EngineChoice::Auto, EngineChoice::Epoll] {
+        let (command_sender, commands) = unbounded();
+        let (message_sender, messages) = unbounded();
+        let (_recycle, recycled) = unbounded();
+        let link = Link { commands, messages: message_sender, recycled, live: Arc::default() };
+        let plan = ShardPlan { engine, connections_per_target: 0, ..shard_plan(1) };
+        let thread = super::spawn(plan, link).expect("a thread");
+        let patience = std::time::Duration::from_secs(5);
+        let ready = match messages.recv_timeout(patience).expect("the shard speaks") {
+            Message::Ready(ready) => ready,
+            message => panic!("{message:?}"),
+        };
+        // Long enough for it to fall asleep: nothing is due, ever.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        command_sender.send(Command::Exit).expect("heard");
+        ready.waker.wake();
+        let message = messages.recv_timeout(patience).expect("one wake-up is enough");
+        assert!(matches!(message, Message::Exited { .. }), "{message:?}");
+        thread.join().expect("in good order");
+    }
+}
+
+#[test]
+fn resent_request_still_times_out() {
+    // The second request finds its connection closed; sent again, it gets no answer.
+    let closes =
+        SimEndpoint { closes_after: 1, close_ns: MS, answers: 1, ..SimEndpoint::default() };
+    // First sent at 1 ms, again at 2 ms or when the handshake is over.
+    let request = Timeouts { request_ns: 20 * MS, ..Timeouts::default() };
+    let idle = Timeouts { idle_ns: 20 * MS, ..Timeouts::default() };
+    for (timeouts, connect_ns, kind, due_ns) in [
+        (request, 0, FailureKind::RequestTimeout, 21 * MS),
+        (request, 40 * MS, FailureKind::RequestTimeout, 42 * MS),
+        (idle, 0, FailureKind::IdleTimeout, 22 * MS),
+        (idle, 40 * MS, FailureKind::IdleTimeout, 62 * MS),
+    ] {
+        let endpoint = SimEndpoint { connect_ns, ..closes.clone() };
+        let plan = ShardPlan { timeouts, ..shard_plan(1) };
+        let phase = PhasePlan { drain_timeout_ns: 100 * MS, ..phase(0, 1, Some(2)) };
+        let (_, totals) = run(plan, endpoint, vec![phase], None);
+        assert_eq!((totals[0].counters.completed, totals[0].counters.retries), (1, 1));
+        assert_eq!(totals[0].failures.tally(kind).count, 1, "{kind:?}");
+        let length_ns = totals[0].end_ns - totals[0].start_ns;
+        assert!((due_ns..=due_ns + MS).contains(&length_ns), "{kind:?}: {length_ns}");
+    }
+}
+
+#[test]
+fn control_that_is_late_makes_longer_intervals_and_no_idle_turns() {
+    let endpoint = SimEndpoint { service_ns: vec![2000 * MS], ..SimEndpoint::default() };
+    let phases = vec![phase(0, 1, Some(2))];
+    let (_, totals) = run_with_spares(0, shard_plan(1), endpoint, phases, None);
+    totals[0].assert_latencies_ms(&[2000.0; 2]);
+}
+
+#[test]
+fn drain_begins_when_the_last_position_is_issued() {
+    let endpoint = SimEndpoint { answers: 0, ..SimEndpoint::default() };
+    // It begins by the clock, so that no command makes the loop go round once more.
+    let start_ns = BEGIN_NS + 10 * MS;
+    let plan = PhasePlan { start_ns, drain_timeout_ns: 50 * MS, ..phase(0, 4, Some(4)) };
+    let (_, totals) = run(shard_plan(4), endpoint, vec![plan], None);
+    assert_eq!(totals[0].in_flight_at_end, 4);
+    assert_eq!(totals[0].end_ns - totals[0].start_ns, 50 * MS);
+}
+
+#[test]
+fn answer_that_was_there_before_its_request_is_none() {
+    let endpoint = SimEndpoint { stutters: true, ..SimEndpoint::default() };
+    let (_, totals) = run(shard_plan(1), endpoint, vec![phase(0, 1, Some(4))], None);
+    totals[0].assert_latencies_ms(&[1.0; 4]);
+    let counters = totals[0].counters;
+    assert_eq!((counters.retries, counters.connections_reused_stale), (3, 3));
 }

@@ -337,9 +337,10 @@ impl Epoll {
             if count >= 0 {
                 return count as usize;
             }
-            if last_errno() != libc::ENOSYS {
+            if last_errno() == libc::EINTR {
                 return 0;
             }
+            // ENOSYS before Linux 5.11; EPERM under a seccomp profile that is older than the call.
             self.has_pwait2 = false;
         }
         let timeout_ms = timeout_ns.div_ceil(1_000_000).min(MAX_WAIT_S * 1000) as libc::c_int;

@@ -126,7 +126,10 @@ impl Uring {
         destinations: Vec<Destination>,
         clock: Clock,
     ) -> Result<Uring, String> {
+        let waker = Waker::new().map_err(|errno| cannot("create an eventfd", errno))?;
         let (ring, rung) = build_ladder()?;
+        // From here to the whole `Uring` nothing may return early: the halves must go before the
+        // ring does, and only the order of the fields sees to that.
         let ring = NonNull::from(Box::leak(Box::new(ring)));
         // SAFETY: just leaked, so valid for 'static; freed only by `RingOwner`, after the halves
         // are gone.
@@ -150,7 +153,7 @@ impl Uring {
             arena,
             destinations,
             sockets: vec![closed; slots as usize].into_boxed_slice(),
-            waker: Waker::new().map_err(|errno| cannot("create an eventfd", errno))?,
+            waker,
             clock,
             events: Vec::with_capacity(EVENTS_PER_TURN),
             rearm: VecDeque::with_capacity(slots as usize + 1),
@@ -724,5 +727,29 @@ mod tests {
         assert!(setup_refusal(libc::EPERM, sysctl).contains("sysctl kernel.io_uring_disabled=0"));
         assert!(setup_refusal(libc::EPERM, seccomp).contains("seccomp"));
         assert!(setup_refusal(libc::ENOSYS, seccomp).contains("seccomp"));
+    }
+    /// Runs itself as a process that may open few descriptors; there, `FREE` says how many are
+    /// left.
+    #[test]
+    fn want_of_descriptors_is_an_error_at_every_step() {
+        const FREE: &str = "LOADGEN_TEST_FREE_DESCRIPTORS";
+        if let Ok(free) = std::env::var(FREE) {
+            let open = || std::fs::File::open("/dev/null").ok();
+            let mut files: Vec<_> = std::iter::from_fn(open).collect();
+            files.truncate(files.len() - free.parse::<usize>().expect("a number"));
+            let _ = probe();
+            return;
+        }
+        let itself = std::env::current_exe().expect("a path");
+        for free in 0..6 {
+            let status = std::process::Command::new("sh")
+                .args(["-c", "ulimit -n 64 && exec \"$0\" want_of_descriptors"])
+                .arg(&itself)
+                .env(FREE, free.to_string())
+                .stdout(std::process::Stdio::null())
+                .status()
+                .expect("sh runs");
+            assert!(status.success(), "{free} free: {status}");
+        }
     }
 }
