@@ -218,7 +218,7 @@ fn summary(
         failures: totals
             .failures
             .iter()
-            .map(|(kind, tally)| (kind.name().to_owned(), tally_json(tally)))
+            .map(|(kind, tally)| (kind.name().to_owned(), tally_json(snapshot, tally)))
             .collect(),
         status_codes: status_codes(totals),
         engine: json!({
@@ -276,9 +276,9 @@ fn limit_json(totals: &Totals, verdict: Option<&Verdict>) -> Value {
     })
 }
 
-fn tally_json(tally: &Tally) -> Value {
-    let message = tally.first_message.as_str();
-    let message = (!message.is_empty()).then(|| printable(message));
+fn tally_json(snapshot: &Snapshot, tally: &Tally) -> Value {
+    let message = snapshot.first_message(tally);
+    let message = (!message.is_empty()).then(|| printable(&message));
     json!({ "count": tally.count, "first_message": message })
 }
 

@@ -6,10 +6,12 @@ mod json;
 
 use std::fs;
 
-use loadgen_shards::failure::Failures;
+use loadgen_shards::failure::{Failures, Tally};
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::{Counters, Recording, StatusTable};
+
+use crate::request::secret::Secrets;
 
 pub use distribution::{Distribution, PERCENTILES, count_needed};
 pub use json::{
@@ -108,6 +110,8 @@ pub struct Snapshot {
     pub connections_open: u32,
     /// Phases in the order of the plan.
     pub phases: Vec<PhaseTotals>,
+    /// What no message may show.
+    pub secrets: Secrets,
 }
 
 /// What is known of our own clock.
@@ -300,6 +304,12 @@ impl Snapshot {
         self.phases.iter().filter(|phase| phase.kind == PhaseKind::Performance)
     }
 
+    /// What the first failure of a kind said; for every screen and file. Secrets that the endpoint
+    /// sent back are masked.
+    pub fn first_message(&self, tally: &Tally) -> String {
+        self.secrets.masked(tally.first_message.as_str())
+    }
+
     /// Tracked queries without an end: while live those in flight, afterwards those that the drain
     /// left.
     pub fn pending(&self) -> u64 {
@@ -311,9 +321,13 @@ impl Snapshot {
         self.state == State::Complete && self.pending() == 0
     }
 
-    /// From the start of the first phase to the end of the last one, or to now while it runs.
+    /// From the start of the first phase to the end of the last one, or to now while it runs; 0
+    /// before.
     pub fn total_duration_ns(&self) -> u64 {
-        let start = self.phases.first().map_or(self.timestamp_ns, |phase| phase.start_ns);
+        let start = match self.phases.first() {
+            Some(phase) if phase.start_ns > 0 => phase.start_ns,
+            _ => return 0, // stopped before any phase began
+        };
         let end = match self.phases.last() {
             Some(phase) if phase.end_ns > 0 => phase.end_ns,
             _ => self.timestamp_ns,
@@ -373,6 +387,14 @@ mod tests {
                 Err(text) => assert!(!message.is_empty() && text.contains(message), "{text}"),
             }
         }
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_before_its_first_phase_has_no_duration() {
+        let mut snapshot = finished(1, 0);
+        assert_eq!(snapshot.total_duration_ns(), 5_001_000_000);
+        snapshot.phases[0].start_ns = 0;
+        assert_eq!(snapshot.total_duration_ns(), 0);
     }
 
     #[test]

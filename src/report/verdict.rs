@@ -125,7 +125,7 @@ fn first_failure(snapshot: &Snapshot) -> String {
     let Some((kind, tally)) = failures.iter().max_by_key(|(_, tally)| tally.count) else {
         return String::new();
     };
-    match tally.first_message.as_str() {
+    match snapshot.first_message(tally).as_str() {
         "" => format!(" ({})", kind.name()),
         message => format!(" ({}: {message})", kind.name()),
     }
