@@ -18,6 +18,7 @@ on_both_engines!(
     slow_answers_are_awaited_in_the_drain,
     a_drain_that_ends_in_vain_says_how_many_were_in_flight,
     the_run_timeout_cancels_what_is_in_flight,
+    the_run_timeout_counts_the_opening_of_connections,
     a_run_in_which_all_are_silent_ends,
     a_timed_out_connection_is_not_used_again,
 );
@@ -108,6 +109,14 @@ fn the_run_timeout_cancels_what_is_in_flight(engine: Engine) {
     assert_eq!(outcome.counter("total_samples_completed"), server.requests("plain"));
     assert!(outcome.elapsed < Duration::from_millis(500) + OVERHEAD, "{:?}", outcome.elapsed);
     assert_eq!(outcome.snapshot()["state"], "interrupted");
+}
+
+fn the_run_timeout_counts_the_opening_of_connections(engine: Engine) {
+    let listener = FullListener::start();
+    let outcome =
+        run(engine, &[listener.url()], "-d 30s -c 2 --run-timeout 400ms --connect-timeout 0");
+    outcome.expect_code(1).expect_reason(&["run-timeout", "connections opened"]);
+    assert!(outcome.elapsed < Duration::from_millis(400) + OVERHEAD, "{:?}", outcome.elapsed);
 }
 
 fn a_run_in_which_all_are_silent_ends(engine: Engine) {
