@@ -329,7 +329,9 @@ fn definitions() -> Value {
             "ours": "(completed - 1) / (first send to last completion)",
             "endpoints": "(completed - 1) / (first issue to the end of the last-issued request)",
         },
-        "duration_ns": { "ours": "phase start to last completion, with the drain, summed" },
+        "duration_ns": {
+            "ours": "phase start to last completion, or end of load if later; summed",
+        },
         "percentiles": {
             "ours": "smallest value with p % at or below it; buckets of 0.1 %",
             "endpoints": "element floor(p (n - 1)) of the sorted values",

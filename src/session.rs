@@ -279,6 +279,13 @@ impl Session {
                     totals.start_ns = start_ns;
                 }
                 totals.issue_end_ns = totals.issue_end_ns.max(issue_end_ns);
+                // A shard without work hears late that the requests are used up: its end says
+                // nothing of the load then.
+                let length_ns = self.plan.phases[index].duration_ns;
+                let is_by_clock = length_ns.is_some_and(|ns| issue_end_ns >= totals.start_ns + ns);
+                if is_by_clock || self.snapshot.state == State::Interrupted {
+                    totals.load_end_ns = totals.load_end_ns.max(issue_end_ns);
+                }
                 totals.end_ns = totals.end_ns.max(end_ns);
                 if progress.ended == shards {
                     totals.in_flight_at_end = progress.in_flight_at_end;

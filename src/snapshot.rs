@@ -59,6 +59,9 @@ pub struct PhaseTotals {
     pub start_ns: u64,
     /// When the last shard stopped issuing; 0 while live.
     pub issue_end_ns: u64,
+    /// Until when it was loaded, if the clock or a stop ended the issuing; 0 while live, and where
+    /// the last request did.
+    pub load_end_ns: u64,
     /// When the last shard ended it; 0 while it runs.
     pub end_ns: u64,
     /// Sums over shards.
@@ -161,6 +164,7 @@ impl PhaseTotals {
             state: State::Initialize,
             start_ns,
             issue_end_ns: 0,
+            load_end_ns: 0,
             end_ns: 0,
             counters: Counters::default(),
             failures: Failures::default(),
@@ -196,9 +200,13 @@ impl PhaseTotals {
         self.in_flight_at_end = issued.saturating_sub(completed + failed + cancelled);
     }
 
-    /// From the start to the last completion, drain included; 0 without one.
+    /// From the start to the last completion, drain included; 0 without one. Load that went on
+    /// after it counts: an endpoint that falls silent must not be divided by its good time alone.
     pub fn duration_ns(&self) -> u64 {
-        self.last_complete_ns.saturating_sub(self.start_ns)
+        match self.last_complete_ns {
+            0 => 0,
+            last => last.max(self.load_end_ns).saturating_sub(self.start_ns),
+        }
     }
 
     /// From the first send to the last completion; 0 without one.
@@ -387,6 +395,20 @@ mod tests {
                 Err(text) => assert!(!message.is_empty() && text.contains(message), "{text}"),
             }
         }
+    }
+
+    #[test]
+    fn load_that_goes_on_after_the_last_answer_is_part_of_the_duration() {
+        let mut phase = finished(10, 0).phases.remove(0);
+        phase.last_complete_ns = 2_000_000_000;
+        for (load_end_ns, duration_ns) in
+            [(0, 1_000_000_000), (1_500_000_000, 1_000_000_000), (6_000_000_000, 5_000_000_000)]
+        {
+            phase.load_end_ns = load_end_ns;
+            assert_eq!(phase.duration_ns(), duration_ns);
+        }
+        phase.last_complete_ns = 0;
+        assert_eq!(phase.duration_ns(), 0, "nothing to divide");
     }
 
     #[test]

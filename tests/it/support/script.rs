@@ -107,6 +107,8 @@ pub fn steps(method: &str, target: &str, position: Position) -> Option<Vec<Step>
             b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 22\r\n\r\n\
               \x1b[2J\x1b]0;owned\x07\r\n\x08\x9bhurt",
         )],
+        "falls-silent" if position.of_path > number("after", 5) => vec![Step::Hold],
+        "falls-silent" => vec![fixed(PLAIN)],
         "quote" => quote(target),
         "closes" => vec![Step::Close],
         "silent" => vec![Step::Hold],
