@@ -256,11 +256,11 @@ pub struct LoadFlags {
     #[arg(long, value_name = "TIME", help_heading = "Timeouts")]
     pub response_idle_timeout: Option<String>,
 
-    /// One line, and one time slice in the files, each interval [default: 1s]
+    /// One line on screen, and one rewritten snapshot file, each interval [default: 1s]
     #[arg(long, value_name = "TIME", help_heading = "Output")]
     pub interval: Option<String>,
     /// Accepted without effect: percentiles are always printed
-    #[arg(short = 'L', hide = true)]
+    #[arg(short = 'L', long, hide = true)]
     pub latency: bool,
 }
 

@@ -65,7 +65,7 @@ pub struct Config {
     pub response_idle_timeout_ns: u64,
     /// What ends the run early; empty: the default rule of the plan.
     pub abort_if: Vec<Expression>,
-    /// One line and one time slice each.
+    /// One line on screen and one snapshot written each.
     pub interval_ns: u64,
 }
 

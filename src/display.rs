@@ -44,12 +44,13 @@ pub fn header(facts: &RunFacts, engine: &EngineReport) -> String {
     } else {
         targets(facts)
     };
+    // No shard was ready: stopped while the connections opened.
+    let engine_name = if engine.name.is_empty() { "no engine yet" } else { engine.name };
     let text = format!(
-        "loadgen-uring {} · {} · {shards} on {cores} {list}{spin} · {}{features}\n\
+        "loadgen-uring {} · {} · {shards} on {cores} {list}{spin} · {engine_name}{features}\n\
          {target} · {} · {}",
         env!("CARGO_PKG_VERSION"),
         facts.command,
-        engine.name,
         counted(u64::from(facts.connections), "connection"),
         lengths(&facts.phases),
     );
@@ -101,11 +102,11 @@ pub fn report(snapshot: &Snapshot, facts: &RunFacts) -> String {
     let all = Totals::of(&snapshot.phases);
     let mut text = printable(&answer(snapshot, facts, &tracked, &ending, assessment.as_ref()));
     text.push('\n');
-    if let Some(reason) = reason(&ending, &tracked, assessment.as_ref()) {
+    if let Some(reason) = reason(snapshot, &ending, &tracked, assessment.as_ref()) {
         writeln!(text, "{}", printable(&reason)).expect(WRITES);
     }
     text.push('\n');
-    for line in counts(&tracked) {
+    for line in counts(snapshot, &tracked) {
         writeln!(text, "{}", printable(&line)).expect(WRITES);
     }
     let rows = table(&tracked);
@@ -151,6 +152,9 @@ fn answer(
             _ => format!("No request succeeded: {} sent, none answered.", grouped(*issued)),
         },
         Ending::Interrupted { by } => {
+            if snapshot.total_duration_ns() == 0 {
+                return format!("Cut short before the first request: {by}.");
+            }
             let after = time(rounded(snapshot.total_duration_ns()));
             let until = match completed {
                 0 => "No measured request had succeeded".to_owned(),
@@ -196,12 +200,17 @@ fn clauses(tracked: &Totals, assessment: Option<&Assessment>) -> String {
 }
 
 /// The second line: why the first names that limit. Nothing where the run did not come so far.
-fn reason(ending: &Ending, tracked: &Totals, assessment: Option<&Assessment>) -> Option<String> {
+fn reason(
+    snapshot: &Snapshot,
+    ending: &Ending,
+    tracked: &Totals,
+    assessment: Option<&Assessment>,
+) -> Option<String> {
     if *ending != Ending::Complete {
         let tally = tracked.failures.iter().max_by_key(|(_, tally)| tally.count);
         return match (ending, tally) {
             (Ending::AllFailed { .. }, Some((kind, tally))) => {
-                Some(match tally.first_message.as_str() {
+                Some(match snapshot.first_message(tally).as_str() {
                     "" => format!("Most of them: {}.", kind.name()),
                     message => format!("Most of them: {}, first \"{message}\".", kind.name()),
                 })
@@ -220,7 +229,7 @@ fn reason(ending: &Ending, tracked: &Totals, assessment: Option<&Assessment>) ->
 }
 
 /// The lines that count queries.
-fn counts(tracked: &Totals) -> Vec<String> {
+fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
     let counters = &tracked.counters;
     let mut requests = format!(
         "requests   {} ok   {} failed   {} cancelled",
@@ -237,7 +246,7 @@ fn counts(tracked: &Totals) -> Vec<String> {
     for (kind, tally) in tracked.failures.iter() {
         let mut line = format!("  {label}   {} × {}", grouped(tally.count), kind.name());
         if !tally.first_message.is_empty() {
-            write!(line, "  \"{}\"", tally.first_message.as_str()).expect(WRITES);
+            write!(line, "  \"{}\"", snapshot.first_message(tally)).expect(WRITES);
         }
         lines.push(line);
         label = "        ";

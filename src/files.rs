@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use loadgen_shards::phase::PhaseKind;
+
 /// Measured facts.
 pub const FINAL_SNAPSHOT: &str = "metrics/final_snapshot.json";
 /// Derived figures of the tracked phases together.
@@ -31,11 +33,12 @@ pub struct ReportDir {
 }
 
 impl ReportDir {
-    /// The directory that the user named: made if absent, used as it is if present. `Err` is the
-    /// one notice.
+    /// The directory that the user named: made if absent. What an earlier run left there goes, so
+    /// that never two runs are taken for one. `Err` is the one notice.
     pub fn named(path: &Path) -> Result<ReportDir, String> {
         fs::create_dir_all(path)
             .and_then(|()| probe(path))
+            .and_then(|()| remove_earlier(path))
             .map_err(|error| notice(path, &error))?;
         Ok(ReportDir { root: path.to_owned() })
     }
@@ -102,6 +105,19 @@ fn probe(root: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
+/// Removes our files, and nothing else that may be there.
+fn remove_earlier(root: &Path) -> io::Result<()> {
+    let phases = [PhaseKind::Warmup, PhaseKind::Performance].map(|kind| phase_summary(kind.name()));
+    let others = [CONFIG, FINAL_SNAPSHOT, RESULT_SUMMARY, REPORT].map(PathBuf::from);
+    for name in others.into_iter().chain(phases) {
+        match fs::remove_file(root.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Replaces the link in one step. What is no link of that name stays.
 fn link_latest(root: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
@@ -149,6 +165,22 @@ mod tests {
         assert_eq!(text, "second");
         assert_eq!(fs::read_dir(folder).expect("a folder").count(), 1);
         assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1);
+    }
+
+    #[test]
+    fn an_earlier_run_leaves_nothing_in_a_directory_that_is_named_again() {
+        let scratch = Scratch::new("again");
+        fs::write(scratch.0.join("notes.txt"), "the user's").expect("writable");
+        let warmup = phase_summary("warmup");
+        let first = ReportDir::named(&scratch.0).expect("writable");
+        for name in [warmup.as_path(), Path::new(RESULT_SUMMARY), Path::new(CONFIG)] {
+            first.write(name, "earlier").expect("writable");
+        }
+        ReportDir::named(&scratch.0).expect("writable");
+        for name in [warmup.as_path(), Path::new(RESULT_SUMMARY), Path::new(CONFIG)] {
+            assert!(!scratch.0.join(name).exists(), "{name:?}");
+        }
+        assert!(scratch.0.join("notes.txt").exists());
     }
 
     #[test]

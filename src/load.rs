@@ -1,6 +1,6 @@
 //! The life of one load run, and of `serve`: what is started, shown, written and ended, in order.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,16 +26,18 @@ use crate::progress::{self, Left, Progress, Stage, Tick, Window};
 use crate::report::{self, RunFacts};
 use crate::session::Session;
 use crate::snapshot::{self, Snapshot, State, check_conservation};
+use crate::stream;
 
 /// Runs a load from the typed command line to the exit code.
 pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let config = Config::from_cli(load)?;
     let host = Host::read()?;
-    let signals = signals()?;
     let is_default_dir = config.common.report_dir == config::ReportDir::Default;
     let endpoint = start_embedded(&config, &host)?;
     let address = endpoint.as_ref().map(Endpoint::address);
     let plan = Arc::new(Plan::build(config, &host, address)?);
+    // Not before: a name server that does not answer is left by Ctrl-C as in any program.
+    let signals = signals()?;
     let output = Output::open(&plan, &host, is_default_dir);
     let session = Session::start(Arc::clone(&plan), calibrator)?;
     Run { plan, session, output, signals, interrupts: 0, phase_began_ns: 0 }.finish()
@@ -63,7 +65,8 @@ impl Run {
                 return Ok(self.quit());
             }
         } else {
-            self.session.interrupted_by("interrupted by Ctrl-C while the connections opened");
+            let by = self.signals.try_recv().map_or("", by_signal);
+            self.session.interrupted_by(&format!("{by} while the connections opened"));
         }
         let snapshot = self.session.finish();
         Ok(self.output.end(&snapshot))
@@ -77,8 +80,8 @@ impl Run {
         self.phase_began_ns = shown_ns;
         loop {
             let is_over = self.session.poll(POLL, |recording| window.add(recording));
-            while self.signals.try_recv().is_ok() {
-                if self.interrupted() {
+            while let Ok(signal) = self.signals.try_recv() {
+                if self.interrupted(by_signal(signal)) {
                     return true;
                 }
             }
@@ -103,7 +106,7 @@ impl Run {
     }
 
     /// One more signal. True: it is the second.
-    fn interrupted(&mut self) -> bool {
+    fn interrupted(&mut self, by: &str) -> bool {
         self.interrupts += 1;
         if self.interrupts > 1 {
             return true;
@@ -113,18 +116,18 @@ impl Run {
             "stopping, {} in flight, Ctrl-C again to quit",
             display::grouped(in_flight)
         ));
-        self.session.stop("interrupted by Ctrl-C");
+        self.session.stop(by);
         false
     }
 
     /// Writes what there is, and leaves without a drain.
     fn quit(mut self) -> u8 {
-        self.session.cancel("interrupted by Ctrl-C");
+        self.session.cancel("interrupted twice");
         // The shards answer within a turn; a stuck one is not waited for.
         let deadline_ns = monotonic_ns() + QUIT_NS;
         while !self.session.poll(POLL, |_| {}) && monotonic_ns() < deadline_ns {}
         let snapshot = self.session.next_snapshot().clone();
-        self.output.write_results(&snapshot);
+        let _ = self.output.tell_results(&snapshot);
         let (code, reason) = report::exit_code(true, None, Some(&snapshot));
         self.output.say(&reason.unwrap_or_default());
         code
@@ -133,7 +136,13 @@ impl Run {
     /// The numbers of the live view, but for those of the interval.
     fn tick(&mut self, now_ns: u64) -> Tick {
         let snapshot = self.session.snapshot();
-        let is_begun = |index: &usize| snapshot.phases[*index].state >= State::Live;
+        // A phase tells of itself only with its first recording: its planned start counts too.
+        let is_due = |start_ns: u64| start_ns > 0 && start_ns <= now_ns;
+        let is_stopped = snapshot.state == State::Interrupted;
+        let is_begun = |index: &usize| {
+            let phase = &snapshot.phases[*index];
+            phase.state >= State::Live || (!is_stopped && is_due(phase.start_ns))
+        };
         let index = (0..snapshot.phases.len()).rfind(is_begun).unwrap_or(0);
         let (phase, plan) = (&snapshot.phases[index], &self.plan.phases[index]);
         let began_ns = if phase.start_ns > 0 { phase.start_ns } else { self.phase_began_ns };
@@ -142,7 +151,7 @@ impl Run {
         let claimed = self.session.claimed(index);
         let requests_left = plan.requests.map(|count| count.saturating_sub(claimed));
         let stage = match plan.kind {
-            _ if snapshot.state == State::Interrupted => Stage::Stopping,
+            _ if is_stopped => Stage::Stopping,
             _ if phase.state == State::Draining => Stage::Draining,
             PhaseKind::Warmup => Stage::Warmup,
             PhaseKind::Performance => Stage::Measuring,
@@ -222,7 +231,7 @@ impl Output {
     /// One line on stderr, below or instead of the live one.
     fn say(&mut self, line: &str) {
         let _ = self.progress.clear();
-        eprintln!("loadgen-uring: {}", report::printable(line));
+        stream::err(report::printable(line));
     }
 
     fn connecting(&mut self) {
@@ -251,7 +260,8 @@ impl Output {
         self.open_directory();
         self.header = display::header(&self.facts, &snapshot.engine);
         if self.is_text_wanted() {
-            print(&self.header);
+            // A stdout that takes nothing is told at the end.
+            let _ = stream::out(&self.header);
         }
         self.write(files::CONFIG, &config::to_yaml(&self.plan.config));
     }
@@ -266,13 +276,7 @@ impl Output {
 
     /// Files, report, and the exit code with its reason.
     fn end(&mut self, snapshot: &Snapshot) -> u8 {
-        let _ = self.progress.clear();
-        let text = self.write_results(snapshot);
-        if self.plan.config.common.json {
-            print(&report::result_summary(snapshot, &self.facts));
-        } else if self.is_text_wanted() {
-            print(&format!("\n{text}"));
-        }
+        let is_told = self.tell_results(snapshot);
         for phase in &snapshot.phases {
             if let Err(mismatch) = check_conservation(phase) {
                 panic!(
@@ -280,11 +284,28 @@ impl Output {
                 );
             }
         }
-        let (code, reason) = report::exit_code(false, None, Some(snapshot));
+        let (mut code, mut reason) = report::exit_code(false, None, Some(snapshot));
+        if let (0, Err(error)) = (code, is_told) {
+            code = 1;
+            reason = Some(format!("the result could not be written to stdout: {error}"));
+        }
         if let Some(reason) = reason {
             self.say(&reason);
         }
         code
+    }
+
+    /// Files, then what stdout gets.
+    fn tell_results(&mut self, snapshot: &Snapshot) -> std::io::Result<()> {
+        let _ = self.progress.clear();
+        let text = self.write_results(snapshot);
+        if self.plan.config.common.json {
+            stream::out(&report::result_summary(snapshot, &self.facts))
+        } else if self.is_text_wanted() {
+            stream::out(&format!("\n{text}"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Every file of the report directory. Returns the text report.
@@ -312,12 +333,6 @@ impl Output {
             self.say(&format!("cannot write {}: {error}; no more files", path.display()));
         }
     }
-}
-
-/// Stdout may be a closed pipe (`| head`): that is the reader's choice, not a fault.
-fn print(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
 fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
@@ -372,9 +387,9 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
     let mut endpoint = start_endpoint(&config, cores, config.common.spin)?;
     let engine = endpoint.engine();
     if !engine.reason.is_empty() && config.common.engine == EngineChoice::Auto {
-        eprintln!("loadgen-uring: using epoll: {}", engine.reason);
+        stream::err(format_args!("using epoll: {}", engine.reason));
     }
-    print(&format!(
+    let _ = stream::out(&format!(
         "serving http://{}/ on {} with {}, bodies of {} bytes; Ctrl-C ends it\n",
         endpoint.address(),
         display::counted(threads, "core"),
@@ -384,7 +399,7 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
     let _ = signals.recv();
     let requests = endpoint.requests();
     endpoint.stop();
-    print(&format!("{} requests served\n", display::grouped(requests)));
+    let _ = stream::out(&format!("{} requests served\n", display::grouped(requests)));
     Ok(0)
 }
 
@@ -402,6 +417,11 @@ fn signals() -> Result<Receiver<i32>, Error> {
         })
         .map_err(|error| Error::setup(format!("cannot start a thread: {error}")))?;
     Ok(receiver)
+}
+
+/// Who wants the end, for the report.
+fn by_signal(signal: i32) -> &'static str {
+    if signal == SIGTERM { "stopped by SIGTERM" } else { "interrupted by Ctrl-C" }
 }
 
 /// A shard that panics parks, and control writes what was measured; any other panic ends the

@@ -38,6 +38,8 @@ mod request;
 mod session;
 #[cfg(target_os = "linux")]
 mod snapshot;
+#[cfg(target_os = "linux")]
+mod stream;
 
 use std::process::ExitCode;
 
@@ -57,10 +59,7 @@ fn main() -> ExitCode {
     let calibrator = loadgen_shards::clock::Calibrator::begin();
     load::install_panic_hook();
     let outcome = match cli::parse(std::env::args_os().skip(1)) {
-        Ok(cli::Parsed::Text(text)) => {
-            print!("{text}");
-            Ok(0)
-        }
+        Ok(cli::Parsed::Text(text)) => told(&text).map(|()| 0),
         Ok(cli::Parsed::Doctor(common)) => examine(common),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("loadgen-uring: {error}");
+            stream::err(&error);
             ExitCode::from(error.exit_code())
         }
     }
@@ -78,6 +77,12 @@ fn main() -> ExitCode {
 #[cfg(target_os = "linux")]
 fn examine(common: cli::Common) -> Result<u8, error::Error> {
     let (text, outcome) = doctor::run(&config::CommonConfig::from_cli(common)?);
-    print!("{text}");
+    told(&text)?;
     outcome.map(|()| 0)
+}
+
+#[cfg(target_os = "linux")]
+fn told(text: &str) -> Result<(), error::Error> {
+    stream::out(text)
+        .map_err(|error| error::Error::setup(format!("cannot write to stdout: {error}")))
 }

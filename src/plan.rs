@@ -17,7 +17,7 @@ use crate::config::{Config, ReportDir, ServeConfig, Warmup};
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need};
 use crate::error::Error;
 use crate::expression::Expression;
-use crate::request;
+use crate::request::{self, secret::Secrets};
 
 /// Everything a session needs.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub struct Plan {
     pub table: RequestTable,
     /// The URLs for people, in the order of the table, secrets masked.
     pub endpoints: Vec<String>,
+    /// What no message of the endpoint may show.
+    pub secrets: Secrets,
     /// Connections over all shards together.
     pub connections: u32,
     /// Warm-up, if any, then performance.
@@ -151,6 +153,7 @@ impl Plan {
             engine: config.common.engine,
             table,
             endpoints,
+            secrets: Secrets::of(&config.request, &config.urls),
             connections,
             phases: phases(&config, connections),
             timeouts: config.timeouts,

@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use loadgen_shards::recorder::Recording;
+use terminal_size::{Width, terminal_size_of};
 
 use crate::display::{counted, grouped, rate, time};
 use crate::snapshot::Distribution;
@@ -107,6 +108,7 @@ impl Window {
 pub fn line(tick: &Tick) -> String {
     let in_flight = format!("{} in flight", grouped(tick.in_flight));
     let left = match tick.left {
+        Left::Time(0) => String::new(),
         Left::Time(ns) => format!(", {} left", time(whole_seconds(ns))),
         Left::Requests(count) => format!(", {} left", counted(count, "request")),
         Left::Unknown => String::new(),
@@ -118,7 +120,8 @@ pub fn line(tick: &Tick) -> String {
         Stage::Warmup => "warm-up ",
         Stage::Measuring => "",
     };
-    let elapsed = time(whole_seconds(tick.elapsed_ns));
+    let steps = (tick.elapsed_ns + ELAPSED_NS / 2) / ELAPSED_NS;
+    let elapsed = time(steps.max(1) * ELAPSED_NS);
     let latency = match (tick.p50_ns, tick.p99_ns) {
         (Some(p50), Some(p99)) => format!("p50 {}  p99 {}", time(p50), time(p99)),
         _ => "no answer yet".to_owned(),
@@ -147,8 +150,7 @@ impl<W: Write> Progress<W> {
             Mode::Silent => return Ok(()),
             Mode::Lines => writeln!(self.target, "{}", line(tick))?,
             Mode::Rewrite => {
-                let line: String = line(tick).chars().take(COLUMNS_MAX).collect();
-                write!(self.target, "\r\x1b[K{line}")?;
+                write!(self.target, "\r\x1b[K{}", cut(&line(tick), columns()))?;
                 self.is_line_open = true;
             }
         }
@@ -167,8 +169,20 @@ impl<W: Write> Progress<W> {
     }
 }
 
-/// A line that wraps cannot be rewritten; terminals are rarely narrower than 80 columns.
-const COLUMNS_MAX: usize = 79;
+/// The part of a line that fits: one that wraps cannot be rewritten.
+fn cut(line: &str, columns: usize) -> String {
+    line.chars().take(columns.saturating_sub(1)).collect()
+}
+
+/// Of the terminal, asked for each line, as it may be resized.
+fn columns() -> usize {
+    terminal_size_of(io::stderr()).map_or(COLUMNS, |(Width(columns), _)| columns.into())
+}
+
+/// Of a terminal that does not say.
+const COLUMNS: usize = 80;
+/// Resolution of the time that has passed: the shortest interval.
+const ELAPSED_NS: u64 = 250_000_000;
 
 /// Rounded up: "0 s left" would be wrong while something is left.
 fn whole_seconds(ns: u64) -> u64 {
@@ -225,7 +239,6 @@ mod tests {
 
     #[test]
     fn a_line_that_is_rewritten_never_wraps() {
-        let mut bytes = Vec::new();
         let long = Tick {
             stage: Stage::Warmup,
             elapsed_ns: 3_599_000_000_000,
@@ -233,10 +246,12 @@ mod tests {
             failed: 1_234_567,
             ..TICK
         };
-        Progress::new(Mode::Rewrite, &mut bytes).show(&long).expect("a vector takes any text");
-        let text = String::from_utf8(bytes).expect("text");
-        assert!(line(&long).chars().count() > 79);
-        assert_eq!(text.strip_prefix("\r\x1b[K").expect("rewritten").chars().count(), 79);
+        let line = line(&long);
+        let length = line.chars().count();
+        for (columns, kept) in [(80, 79), (40, 39), (1, 0), (0, 0), (1000, length)] {
+            assert_eq!(cut(&line, columns).chars().count(), kept.min(length), "{columns}");
+            assert!(line.starts_with(&cut(&line, columns)));
+        }
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn summary(
         failures: totals
             .failures
             .iter()
-            .map(|(kind, tally)| (kind.name().to_owned(), tally_json(tally)))
+            .map(|(kind, tally)| (kind.name().to_owned(), tally_json(snapshot, tally)))
             .collect(),
         status_codes: status_codes(totals),
         engine: json!({
@@ -276,9 +276,9 @@ fn limit_json(totals: &Totals, verdict: Option<&Verdict>) -> Value {
     })
 }
 
-fn tally_json(tally: &Tally) -> Value {
-    let message = tally.first_message.as_str();
-    let message = (!message.is_empty()).then(|| printable(message));
+fn tally_json(snapshot: &Snapshot, tally: &Tally) -> Value {
+    let message = snapshot.first_message(tally);
+    let message = (!message.is_empty()).then(|| printable(&message));
     json!({ "count": tally.count, "first_message": message })
 }
 
@@ -329,7 +329,9 @@ fn definitions() -> Value {
             "ours": "(completed - 1) / (first send to last completion)",
             "endpoints": "(completed - 1) / (first issue to the end of the last-issued request)",
         },
-        "duration_ns": { "ours": "phase start to last completion, with the drain, summed" },
+        "duration_ns": {
+            "ours": "phase start to last completion, or end of load if later; summed",
+        },
         "percentiles": {
             "ours": "smallest value with p % at or below it; buckets of 0.1 %",
             "endpoints": "element floor(p (n - 1)) of the sorted values",

@@ -5,6 +5,7 @@
 //! the system's resolver gives (of the family of `--source-ip`, if that was given) is used
 //! throughout.
 
+pub mod secret;
 pub mod url;
 
 use std::fmt;

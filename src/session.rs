@@ -109,12 +109,18 @@ impl Session {
         })
     }
 
-    /// Waits until every shard is ready, `is_stopped` says so, or one could not be set up. True:
-    /// ready.
+    /// Waits until every shard is ready, `is_stopped` or `--run-timeout` says so, or one could not
+    /// be set up. True: ready.
     pub fn await_ready(&mut self, mut is_stopped: impl FnMut() -> bool) -> Result<bool, Error> {
         let mut ready = 0;
         while ready < self.shards.len() {
             if is_stopped() {
+                return Ok(false);
+            }
+            let age_ns = monotonic_ns() - self.begin_ns;
+            if self.plan.run_timeout_ns > 0 && age_ns >= self.plan.run_timeout_ns {
+                let reason = "the run reached its --run-timeout while the connections opened";
+                self.interrupted_by(reason);
                 return Ok(false);
             }
             match self.messages.recv_timeout(READY_POLL) {
@@ -196,7 +202,6 @@ impl Session {
             };
         }
         self.wake_all();
-        self.begin_ns = monotonic_ns();
     }
 
     /// Takes in what the shards have said, for at most `timeout`, and shows each recording to
@@ -274,6 +279,13 @@ impl Session {
                     totals.start_ns = start_ns;
                 }
                 totals.issue_end_ns = totals.issue_end_ns.max(issue_end_ns);
+                // A shard without work hears late that the requests are used up: its end says
+                // nothing of the load then.
+                let length_ns = self.plan.phases[index].duration_ns;
+                let is_by_clock = length_ns.is_some_and(|ns| issue_end_ns >= totals.start_ns + ns);
+                if is_by_clock || self.snapshot.state == State::Interrupted {
+                    totals.load_end_ns = totals.load_end_ns.max(issue_end_ns);
+                }
                 totals.end_ns = totals.end_ns.max(end_ns);
                 if progress.ended == shards {
                     totals.in_flight_at_end = progress.in_flight_at_end;
@@ -425,6 +437,7 @@ fn empty_snapshot(plan: &Plan) -> Snapshot {
         clock: ClockFacts { source: clock::source(), ticks_per_s: 0.0, error_ns_max: 0 },
         connections_open: 0,
         phases,
+        secrets: plan.secrets.clone(),
     }
 }
 

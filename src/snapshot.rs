@@ -6,10 +6,12 @@ mod json;
 
 use std::fs;
 
-use loadgen_shards::failure::Failures;
+use loadgen_shards::failure::{Failures, Tally};
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::{Counters, Recording, StatusTable};
+
+use crate::request::secret::Secrets;
 
 pub use distribution::{Distribution, PERCENTILES, count_needed};
 pub use json::{
@@ -57,6 +59,9 @@ pub struct PhaseTotals {
     pub start_ns: u64,
     /// When the last shard stopped issuing; 0 while live.
     pub issue_end_ns: u64,
+    /// Until when it was loaded, if the clock or a stop ended the issuing; 0 while live, and where
+    /// the last request did.
+    pub load_end_ns: u64,
     /// When the last shard ended it; 0 while it runs.
     pub end_ns: u64,
     /// Sums over shards.
@@ -108,6 +113,8 @@ pub struct Snapshot {
     pub connections_open: u32,
     /// Phases in the order of the plan.
     pub phases: Vec<PhaseTotals>,
+    /// What no message may show.
+    pub secrets: Secrets,
 }
 
 /// What is known of our own clock.
@@ -157,6 +164,7 @@ impl PhaseTotals {
             state: State::Initialize,
             start_ns,
             issue_end_ns: 0,
+            load_end_ns: 0,
             end_ns: 0,
             counters: Counters::default(),
             failures: Failures::default(),
@@ -192,9 +200,13 @@ impl PhaseTotals {
         self.in_flight_at_end = issued.saturating_sub(completed + failed + cancelled);
     }
 
-    /// From the start to the last completion, drain included; 0 without one.
+    /// From the start to the last completion, drain included; 0 without one. Load that went on
+    /// after it counts: an endpoint that falls silent must not be divided by its good time alone.
     pub fn duration_ns(&self) -> u64 {
-        self.last_complete_ns.saturating_sub(self.start_ns)
+        match self.last_complete_ns {
+            0 => 0,
+            last => last.max(self.load_end_ns).saturating_sub(self.start_ns),
+        }
     }
 
     /// From the first send to the last completion; 0 without one.
@@ -300,6 +312,12 @@ impl Snapshot {
         self.phases.iter().filter(|phase| phase.kind == PhaseKind::Performance)
     }
 
+    /// What the first failure of a kind said; for every screen and file. Secrets that the endpoint
+    /// sent back are masked.
+    pub fn first_message(&self, tally: &Tally) -> String {
+        self.secrets.masked(tally.first_message.as_str())
+    }
+
     /// Tracked queries without an end: while live those in flight, afterwards those that the drain
     /// left.
     pub fn pending(&self) -> u64 {
@@ -311,9 +329,13 @@ impl Snapshot {
         self.state == State::Complete && self.pending() == 0
     }
 
-    /// From the start of the first phase to the end of the last one, or to now while it runs.
+    /// From the start of the first phase to the end of the last one, or to now while it runs; 0
+    /// before.
     pub fn total_duration_ns(&self) -> u64 {
-        let start = self.phases.first().map_or(self.timestamp_ns, |phase| phase.start_ns);
+        let start = match self.phases.first() {
+            Some(phase) if phase.start_ns > 0 => phase.start_ns,
+            _ => return 0, // stopped before any phase began
+        };
         let end = match self.phases.last() {
             Some(phase) if phase.end_ns > 0 => phase.end_ns,
             _ => self.timestamp_ns,
@@ -373,6 +395,28 @@ mod tests {
                 Err(text) => assert!(!message.is_empty() && text.contains(message), "{text}"),
             }
         }
+    }
+
+    #[test]
+    fn load_that_goes_on_after_the_last_answer_is_part_of_the_duration() {
+        let mut phase = finished(10, 0).phases.remove(0);
+        phase.last_complete_ns = 2_000_000_000;
+        for (load_end_ns, duration_ns) in
+            [(0, 1_000_000_000), (1_500_000_000, 1_000_000_000), (6_000_000_000, 5_000_000_000)]
+        {
+            phase.load_end_ns = load_end_ns;
+            assert_eq!(phase.duration_ns(), duration_ns);
+        }
+        phase.last_complete_ns = 0;
+        assert_eq!(phase.duration_ns(), 0, "nothing to divide");
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_before_its_first_phase_has_no_duration() {
+        let mut snapshot = finished(1, 0);
+        assert_eq!(snapshot.total_duration_ns(), 5_001_000_000);
+        snapshot.phases[0].start_ns = 0;
+        assert_eq!(snapshot.total_duration_ns(), 0);
     }
 
     #[test]

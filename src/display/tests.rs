@@ -233,7 +233,8 @@ fn status_table_is_shown_unless_all_are_one_2xx_code() {
     let lines_of = |statuses: &[u16]| {
         let mut recording = recorded(0, 0);
         statuses.iter().for_each(|status| recording.statuses.count(*status));
-        counts(&Totals::of(&run_of(&recording).phases)).join("\n")
+        let run = run_of(&recording);
+        counts(&run, &Totals::of(&run.phases)).join("\n")
     };
     assert!(!lines_of(&[200, 200]).contains("status"));
     assert!(!lines_of(&[]).contains("status"));

@@ -20,6 +20,8 @@ struct Change {
     cores: Option<String>,
     /// Names with their values; a switch has none.
     flags: Vec<(&'static str, Option<&'static str>)>,
+    /// A flag with a value that the change leaves out; empty: none.
+    without: &'static str,
     why: &'static str,
 }
 
@@ -119,15 +121,23 @@ fn by_limit(facts: &RunFacts, limit: Option<Limit>) -> Vec<Change> {
         }
         None => {
             list.push(alone);
-            list.push(Change {
-                flags: vec![("-d", Some("30s"))],
-                why: "a longer run",
-                ..Change::default()
-            });
+            if length_ns(facts) < LONGER_NS {
+                list.push(Change {
+                    without: "-n",
+                    flags: vec![("-d", Some("30s"))],
+                    why: "a longer run",
+                    ..Change::default()
+                });
+            }
             list.push(times(2, "does the rate rise?"));
         }
     }
     list
+}
+
+/// How long the run was to measure; 0 if only a count ended it.
+fn length_ns(facts: &RunFacts) -> u64 {
+    facts.phases.last().and_then(|phase| phase.duration_ns).unwrap_or(0)
 }
 
 fn spin(why: &'static str) -> Change {
@@ -164,6 +174,10 @@ fn with(facts: &RunFacts, change: Change) -> NextCommand {
     line.extend(["-c".to_owned(), connections.to_string()]);
     let mut typed = facts.flags.iter();
     while let Some(word) = typed.next() {
+        if word == change.without {
+            typed.next(); // its value
+            continue;
+        }
         match change.flags.iter().find(|(name, _)| word == name) {
             None => line.push(word.clone()),
             Some((_, None)) => {}
@@ -181,6 +195,9 @@ fn with(facts: &RunFacts, change: Change) -> NextCommand {
 fn other(line: &str, why: &'static str) -> NextCommand {
     NextCommand { line: line.to_owned(), why }
 }
+
+/// What is proposed as a longer run.
+const LONGER_NS: u64 = 30_000_000_000;
 
 /// A word as a POSIX shell reads it back: in single quotes unless every byte is harmless.
 fn shell_quoted(word: &str) -> String {
@@ -284,6 +301,16 @@ mod tests {
         let url = "http://10.0.0.2:8000/";
         let expected = format!("concurrency {url} -c 1 -d 5s -H 'X-A: b c' -n 1 --timeout 5s");
         assert_eq!(lines[0], format!("loadgen-uring {expected}"));
+    }
+
+    #[test]
+    fn a_longer_run_is_longer() {
+        let mut facts = facts();
+        facts.flags = ["-n", "7", "--spin"].map(str::to_owned).to_vec();
+        let second = |facts: &RunFacts| lines(facts, &Ending::Complete, None).swap_remove(1);
+        assert!(second(&facts).ends_with("-c 64 --spin -d 30s"), "without the old count");
+        facts.phases[0].duration_ns = Some(LONGER_NS);
+        assert!(second(&facts).ends_with("-c 128 -n 7 --spin"), "no longer one is known");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::Recording;
 
 use super::*;
+use crate::request::secret::Secrets;
 use crate::snapshot::{ClockFacts, PhaseTotals};
 
 /// A plan of a performance phase of 5 s.
@@ -81,6 +82,7 @@ pub fn run_of(recording: &Recording) -> Snapshot {
         clock: ClockFacts { source: "tsc", ticks_per_s: 2.45e9, error_ns_max: 40 },
         connections_open: 64,
         phases: vec![phase],
+        secrets: Secrets::default(),
     }
 }
 

@@ -125,7 +125,7 @@ fn first_failure(snapshot: &Snapshot) -> String {
     let Some((kind, tally)) = failures.iter().max_by_key(|(_, tally)| tally.count) else {
         return String::new();
     };
-    match tally.first_message.as_str() {
+    match snapshot.first_message(tally).as_str() {
         "" => format!(" ({})", kind.name()),
         message => format!(" ({}: {message})", kind.name()),
     }
@@ -264,7 +264,9 @@ pub fn little_ratio(phase: &PhaseTotals, plan: &plan::Phase) -> Option<f64> {
     let reopened = phase.counters.connections_opened.saturating_sub(u64::from(plan.in_flight));
     let lost = phase.counters.failed + reopened;
     let is_sound = lost as f64 <= LITTLE_LOST_SHARE_MAX * ended as f64;
-    (is_long && is_sound && plan.in_flight > 0)
+    // One that never got its answer has held a connection for who knows how long.
+    let is_whole = phase.in_flight_at_end == 0;
+    (is_long && is_sound && is_whole && plan.in_flight > 0)
         .then(|| phase.service.total as f64 / duration_ns as f64 / f64::from(plan.in_flight))
 }
 

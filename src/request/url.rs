@@ -86,16 +86,27 @@ impl Url {
     }
 }
 
-/// A URL as typed, with what stands before an `@` masked: for messages about one that does not
-/// parse.
+/// A URL as typed, with what stands before an `@` and the values of secret-looking query parameters
+/// masked: for messages about one that does not parse.
 pub fn masked(text: &str) -> String {
     let authority_at = text.find("://").map_or(0, |at| at + "://".len());
-    match text.rfind('@') {
+    let text = match text.rfind('@') {
         Some(at) if at >= authority_at => {
             format!("{}{REDACTED}{}", &text[..authority_at], &text[at..])
         }
         _ => text.to_string(),
+    };
+    match text.split_once('?') {
+        Some((before, query)) => format!("{before}?{}", redacted_query(query)),
+        None => text,
     }
+}
+
+/// The values of secret-looking query parameters.
+pub fn secret_parameters(url: &Url) -> impl Iterator<Item = &str> {
+    let query = url.path.split_once('?').map_or("", |(_, query)| query);
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value)
 }
 
 /// Whether a header or query parameter of this name holds a secret.

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::support::run::{Run, SNAPSHOT, counters, parse};
-use crate::support::server::Server;
+use crate::support::run::{Run, SNAPSHOT, SUMMARY, counters, number, parse};
+use crate::support::server::{FullListener, Server};
 use crate::support::{Engine, on_both_engines};
 
 /// How soon an interrupted run must be over, on a busy machine.
@@ -14,6 +14,9 @@ on_both_engines!(
     the_first_interrupt_stops_drains_and_reports,
     an_interrupt_waits_for_answers_on_their_way,
     the_second_interrupt_ends_at_once,
+    the_second_interrupt_prints_what_was_measured_as_json,
+    an_interrupt_while_connections_open_ends_the_run,
+    a_termination_is_named,
     an_interrupt_in_the_warm_up_leaves_nothing_tracked,
     a_partial_snapshot_exists_while_the_run_goes_on,
 );
@@ -66,6 +69,43 @@ fn the_second_interrupt_ends_at_once(engine: Engine) {
     let given_up =
         outcome.counter("samples_in_flight_at_end") + outcome.counter("samples_cancelled");
     assert_eq!(given_up, 2, "{}", outcome.story());
+}
+
+fn the_second_interrupt_prints_what_was_measured_as_json(engine: Engine) {
+    let server = Server::start();
+    let url = server.url("silent");
+    let mut running = Run::on(engine).words(&format!("{url} --json -d 60s -c 2 -t 1")).start();
+    running.await_that("all wait", || server.requests("silent") == 2);
+    running.interrupt();
+    running.await_output("stopping");
+    running.interrupt();
+    let outcome = running.finish();
+    outcome.expect_code(130);
+    assert_eq!(outcome.stdout, outcome.file(SUMMARY), "{}", outcome.story());
+}
+
+fn an_interrupt_while_connections_open_ends_the_run(engine: Engine) {
+    let listener = FullListener::start();
+    let mut running = Run::on(engine).words(&format!("{} -d 60s -c 2", listener.url())).start();
+    // Nothing outside tells that the handshakes hang; this is before the connect timeout of 5 s.
+    let begin = std::time::Instant::now();
+    running.await_that("it connects", || begin.elapsed() > Duration::from_secs(1));
+    running.interrupt();
+    let outcome = running.finish();
+    outcome.expect_code(1).expect_reason(&["interrupted by Ctrl-C", "connections opened"]);
+    assert_eq!(number(&outcome.summary()["counters"]["total_duration_ns"]), 0, "none began");
+    assert!(outcome.stdout.contains("Cut short before the first request"), "{}", outcome.story());
+}
+
+fn a_termination_is_named(engine: Engine) {
+    let server = Server::start();
+    let url = server.url("plain");
+    let mut running = Run::on(engine).words(&format!("{url} -d 60s -c 2")).start();
+    running.await_that("load arrives", || server.requests("plain") >= 10);
+    running.terminate();
+    let outcome = running.finish();
+    outcome.expect_code(1).expect_reason(&["SIGTERM"]);
+    assert_eq!(outcome.counter("total_samples_completed"), server.requests("plain"));
 }
 
 fn an_interrupt_in_the_warm_up_leaves_nothing_tracked(engine: Engine) {

@@ -18,8 +18,10 @@ on_both_engines!(
     slow_answers_are_awaited_in_the_drain,
     a_drain_that_ends_in_vain_says_how_many_were_in_flight,
     the_run_timeout_cancels_what_is_in_flight,
+    the_run_timeout_counts_the_opening_of_connections,
     a_run_in_which_all_are_silent_ends,
     a_timed_out_connection_is_not_used_again,
+    an_endpoint_that_falls_silent_is_not_divided_by_its_good_time_alone,
 );
 
 fn run(engine: Engine, urls: &[String], more: &str) -> Outcome {
@@ -110,6 +112,14 @@ fn the_run_timeout_cancels_what_is_in_flight(engine: Engine) {
     assert_eq!(outcome.snapshot()["state"], "interrupted");
 }
 
+fn the_run_timeout_counts_the_opening_of_connections(engine: Engine) {
+    let listener = FullListener::start();
+    let outcome =
+        run(engine, &[listener.url()], "-d 30s -c 2 --run-timeout 400ms --connect-timeout 0");
+    outcome.expect_code(1).expect_reason(&["run-timeout", "connections opened"]);
+    assert!(outcome.elapsed < Duration::from_millis(400) + OVERHEAD, "{:?}", outcome.elapsed);
+}
+
 fn a_run_in_which_all_are_silent_ends(engine: Engine) {
     let server = Server::start();
     let urls = [server.url("plain"), server.url("silent")];
@@ -128,4 +138,14 @@ fn a_timed_out_connection_is_not_used_again(engine: Engine) {
     let outcome = run(engine, &[server.url("delay?ms=400")], "--timeout 100ms -n 4 -c 1");
     outcome.expect_failures("request_timeout", 4);
     assert_eq!(server.seen("delay").connections, 4, "each on a connection of its own");
+}
+
+fn an_endpoint_that_falls_silent_is_not_divided_by_its_good_time_alone(engine: Engine) {
+    let server = Server::start();
+    let more = "-d 1s -c 2 --timeout 200ms --abort-if failed>100%";
+    let outcome = run(engine, &[server.url("falls-silent?after=100")], more);
+    outcome.expect_code(0);
+    assert_eq!(outcome.counter("tracked_samples_completed"), 100, "{}", outcome.story());
+    let duration_ns = outcome.counter("tracked_duration_ns");
+    assert!((1_000_000_000..1_100_000_000).contains(&duration_ns), "{duration_ns}");
 }

@@ -1,7 +1,9 @@
 //! Wrong usage ends with exit code 2, before anything is sent, and names the flag, the value it got
 //! and what is allowed.
 
-use crate::support::run::{Outcome, Run};
+use std::process::Command;
+
+use crate::support::run::{BINARY, Outcome, Run};
 use crate::support::server::Server;
 
 /// A server that must see nothing, and the outcome of a run with `SERVER` replaced by its URL.
@@ -104,4 +106,25 @@ fn help_and_version_go_to_stdout() {
     let version = Run::new().default_report_dir().args(["--version"]).finish();
     version.expect_code(0);
     assert!(version.stdout.contains(env!("CARGO_PKG_VERSION")), "{}", version.story());
+}
+
+#[test]
+fn a_reader_who_has_gone_is_no_fault() {
+    for words in ["--help", "", "doctor", "max-throughput -d 100ms"] {
+        let line = format!("\"$0\" {words} --report-dir none | true; exit \"${{PIPESTATUS[0]}}\"");
+        let output =
+            Command::new("bash").args(["-c", &line, BINARY]).output().expect("bash is there");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panicked"), "{words}: {said}");
+        assert!(matches!(output.status.code(), Some(0 | 3)), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_no_success() {
+    let line = "\"$0\" max-throughput -n 100 --json --report-dir none > /dev/full";
+    let output = Command::new("sh").args(["-c", line, BINARY]).output().expect("sh is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.lines().last().is_some_and(|line| line.contains("stdout")), "{said}");
 }

@@ -150,6 +150,11 @@ impl Running {
         sys::send_signal(&self.child, libc::SIGINT);
     }
 
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        sys::send_signal(&self.child, libc::SIGTERM);
+    }
+
     /// Waits until the condition holds; not longer than the program runs.
     #[track_caller]
     pub fn await_that(&mut self, what: &str, mut condition: impl FnMut() -> bool) {

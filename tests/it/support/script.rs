@@ -107,6 +107,9 @@ pub fn steps(method: &str, target: &str, position: Position) -> Option<Vec<Step>
             b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 22\r\n\r\n\
               \x1b[2J\x1b]0;owned\x07\r\n\x08\x9bhurt",
         )],
+        "falls-silent" if position.of_path > number("after", 5) => vec![Step::Hold],
+        "falls-silent" => vec![fixed(PLAIN)],
+        "quote" => quote(target),
         "closes" => vec![Step::Close],
         "silent" => vec![Step::Hold],
         "delay" => vec![pause(20), fixed(PLAIN)],
@@ -200,6 +203,13 @@ fn big(bytes: u64) -> Vec<u8> {
     let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n").into_bytes();
     answer.resize(answer.len() + usize::try_from(bytes).expect("fits the memory"), b'x');
     answer
+}
+
+/// An error page that sends back what was asked for, as many do.
+fn quote(target: &str) -> Vec<Step> {
+    let body = format!("no access to {target}");
+    let head = format!("HTTP/1.1 401 Scripted\r\nContent-Length: {}\r\n\r\n", body.len());
+    vec![Step::Write((head + &body).into_bytes().into())]
 }
 
 fn status(code: u64) -> Vec<Step> {
