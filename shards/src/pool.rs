@@ -65,6 +65,12 @@ impl Pool {
         idle.swap_remove(index.expect("an idle connection is in its stack"));
     }
 
+    /// Closed slots of every target.
+    #[cfg(test)]
+    pub fn closed_count(&self) -> usize {
+        self.targets.iter().map(|free| free.closed.len()).sum()
+    }
+
     /// Idle connections of every target.
     pub fn idle_count(&self) -> usize {
         self.targets.iter().map(|free| free.idle.len()).sum()

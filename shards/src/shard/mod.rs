@@ -207,6 +207,8 @@ impl Shard {
                 self.expire(before_ns.saturating_sub(last_ns) > STALL_NS);
             }
             self.hand_over_interval();
+            #[cfg(test)]
+            self.assert_consistent();
         }
         let _ = self.link.messages.send(Message::Exited { shard: self.plan.index });
     }
@@ -253,5 +255,7 @@ const NO_PHASE: u32 = u32::MAX;
 /// How often a shard looks for what comes from control without a wake-up.
 const CONTROL_POLL_NS: u64 = 20_000_000;
 
+#[cfg(test)]
+mod chaos;
 #[cfg(test)]
 mod tests;

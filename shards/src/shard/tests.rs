@@ -13,9 +13,9 @@ use crate::reactor::{EngineChoice, Reactor};
 use crate::recorder::{Counters, Recording};
 use crate::sim::{Sim, SimEndpoint};
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 /// Where the virtual clock begins.
-const BEGIN_NS: u64 = MS;
+pub(super) const BEGIN_NS: u64 = MS;
 
 fn table() -> RequestTable {
     let address = Address::Inet(([127, 0, 0, 1], 1).into());
@@ -26,7 +26,7 @@ fn table() -> RequestTable {
     }
 }
 
-fn shard_plan(in_flight: u32) -> ShardPlan {
+pub(super) fn shard_plan(in_flight: u32) -> ShardPlan {
     ShardPlan {
         index: 0,
         core: None,
@@ -42,7 +42,7 @@ fn shard_plan(in_flight: u32) -> ShardPlan {
     }
 }
 
-fn phase(index: u32, in_flight: u32, requests: Option<u64>) -> PhasePlan {
+pub(super) fn phase(index: u32, in_flight: u32, requests: Option<u64>) -> PhasePlan {
     PhasePlan {
         index,
         kind: PhaseKind::Performance,
@@ -59,10 +59,10 @@ fn phase(index: u32, in_flight: u32, requests: Option<u64>) -> PhasePlan {
 
 /// One phase as control would add it up.
 #[derive(Default)]
-struct Totals {
+pub(super) struct Totals {
     counters: Counters,
     failures: Failures,
-    latencies_ns: Vec<u64>,
+    pub(super) latencies_ns: Vec<u64>,
     start_ns: u64,
     end_ns: u64,
     in_flight_at_end: u64,
@@ -97,13 +97,13 @@ impl Totals {
 }
 
 /// Runs the phases to their end; `command`: a stop (false) or cancel (true) at a virtual instant.
-fn run(
+pub(super) fn run(
     plan: ShardPlan,
     endpoint: SimEndpoint,
     phases: Vec<PhasePlan>,
     command: Option<(u64, bool)>,
 ) -> (Ready, Vec<Totals>) {
-    run_with_spares(64, plan, endpoint, phases, command)
+    run_with_spares(8, plan, endpoint, phases, command)
 }
 
 /// The same with a control that has so many recordings to give back, and no more.
