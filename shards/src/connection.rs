@@ -48,7 +48,7 @@ pub struct Connection {
     pub is_retry: bool,
     /// Errno of a failed send, told when the stream ends; 0 = none.
     pub send_errno: i32,
-    /// When the handshake began, ns.
+    /// When the first attempt of the handshake began, ns; 0 = not yet.
     pub connect_ns: u64,
     /// Pause before the next attempt, ns; 0 = the last one succeeded.
     pub backoff_ns: u64,

@@ -159,6 +159,14 @@ impl Reactor {
         each!(self, reactor => reactor.send(slot, generation, range));
     }
 
+    /// Whether what one more connection queues might be submitted at once for want of room.
+    pub fn is_nearly_full(&self) -> bool {
+        match self {
+            Reactor::Uring(uring) => uring.is_nearly_full(),
+            _ => false,
+        }
+    }
+
     /// Whether a part of the last request has yet to be handed to the kernel (only requests beyond
     /// one piece).
     pub fn is_sending(&self, slot: u32) -> bool {

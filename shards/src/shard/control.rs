@@ -211,7 +211,7 @@ impl Shard {
         recording.busy_ns = if self.plan.spin {
             wall_ns.saturating_sub(self.idle_ns)
         } else {
-            (cpu_ns - self.cpu_ns).min(wall_ns)
+            cpu_ns.saturating_sub(self.cpu_ns).min(wall_ns)
         };
         self.cpu_ns = cpu_ns;
         self.idle_ns = 0;

@@ -73,6 +73,7 @@ impl Shard {
     /// Queues the request of the slot's query; the stamp comes with the kernel call that carries
     /// it.
     fn begin_exchange(&mut self, slot: u32) {
+        self.make_room();
         let connection = &mut self.connections[slot as usize];
         let query = connection.query.as_ref().expect("the caller has bound one");
         let request = &self.plan.table.requests[query.request as usize];
@@ -85,6 +86,15 @@ impl Shard {
         self.reactor.send(slot, connection.generation, request.range.clone());
         self.unsent.push(slot);
         if self.unsent.len() >= self.reactor.sends_per_flush() {
+            self.stamp_sends();
+            self.reactor.flush();
+        }
+    }
+
+    /// Where the next entries might not fit the submission queue, what is queued goes now, stamped:
+    /// the queue would submit by itself what has no stamp yet.
+    fn make_room(&mut self) {
+        if self.reactor.is_nearly_full() {
             self.stamp_sends();
             self.reactor.flush();
         }
@@ -172,7 +182,11 @@ impl Shard {
             match connection.parser.step(&mut input, &mut connection.carry) {
                 Ok(Step::More) => break Fed::More,
                 Ok(Step::End { excess }) => break Fed::Complete { is_clean: excess == 0 },
-                Ok(Step::Interim(_)) => counters.interim_responses += 1,
+                Ok(Step::Interim(_)) => {
+                    counters.interim_responses += 1;
+                    // The response itself begins behind it, here or in a later receive.
+                    connection.first_byte_ns = if input.is_empty() { 0 } else { event.stamp_ns };
+                }
                 Ok(Step::Head(_)) => {}
                 Ok(Step::Body(body)) => {
                     let status = connection.parser.head().map_or(0, |head| head.status);
@@ -325,16 +339,27 @@ impl Shard {
 
     pub(super) fn send_failed(&mut self, event: &Event) {
         let connection = &mut self.connections[event.slot as usize];
-        if connection.generation == event.generation && connection.state == State::Busy {
+        if connection.generation != event.generation || connection.state != State::Busy {
+            return;
+        }
+        match -event.result {
             // The endpoint may have answered before it closed: what it said, or the end of the
             // stream, follows.
-            connection.send_errno = -event.result;
+            errno @ (libc::EPIPE | libc::ECONNRESET) => connection.send_errno = errno,
+            errno => {
+                self.fail(event.slot, FailureKind::Send, || Message::new(&errno_text(errno)));
+            }
         }
     }
 
     /// Puts a slot without a socket into the queue for handshakes.
     fn open(&mut self, slot: u32) {
-        self.connections[slot as usize].state = State::Queued;
+        let connection = &mut self.connections[slot as usize];
+        // After a pause for a full backlog the attempt goes on.
+        if connection.state != State::BackingOff {
+            connection.connect_ns = 0;
+        }
+        connection.state = State::Queued;
         self.connect_queue.push_back(slot);
     }
 
@@ -342,9 +367,12 @@ impl Shard {
     fn start_handshakes(&mut self) {
         while self.handshakes < CONNECTS_IN_FLIGHT {
             let Some(slot) = self.connect_queue.pop_front() else { return };
+            self.make_room();
             let now_ns = self.reactor.now_ns();
             let connection = &mut self.connections[slot as usize];
-            connection.connect_ns = now_ns;
+            if connection.connect_ns == 0 {
+                connection.connect_ns = now_ns;
+            }
             connection.state = State::Connecting;
             match self.reactor.connect(slot, connection.generation, connection.target) {
                 Ok(()) => {
@@ -406,9 +434,12 @@ impl Shard {
         connection.state = State::BackingOff;
         connection.backoff_ns = (connection.backoff_ns * 2).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
         let deadline_ns = self.now_ns + connection.backoff_ns;
-        let query = connection.query.take();
         self.wheel.set(slot, deadline_ns);
-        match query {
+        if errno == libc::EAGAIN && self.may_wait_for_backlog(slot) {
+            return;
+        }
+        let connection = &mut self.connections[slot as usize];
+        match connection.query.take() {
             Some(query) => self.settle(&query, |recording| {
                 recording.counters.failed += 1;
                 recording.failures.count(kind, message);
@@ -419,9 +450,21 @@ impl Shard {
         }
     }
 
+    /// A unix socket whose backlog is full refuses at once what TCP would let wait. So the query waits
+    /// here, through the pause, as long as a handshake may take.
+    fn may_wait_for_backlog(&self, slot: u32) -> bool {
+        let connection = &self.connections[slot as usize];
+        let timeout_ns = self.plan.timeouts.connect_ns;
+        let waited_ns = self.now_ns.saturating_sub(connection.connect_ns);
+        connection.query.is_some() && (timeout_ns == 0 || waited_ns < timeout_ns)
+    }
+
     /// Closes the socket of a slot; the slot stays taken.
     fn disconnect(&mut self, slot: u32) {
+        self.make_room();
         let connection = &mut self.connections[slot as usize];
+        let is_established = matches!(connection.state, State::Busy | State::Idle);
+        self.recording.counters.connections_closed += u64::from(is_established);
         connection.generation = next_generation(connection.generation);
         connection.carry.clear();
         self.reactor.close(slot);
@@ -433,11 +476,10 @@ impl Shard {
         if connection.state == State::Connecting {
             self.handshakes -= 1;
         }
-        connection.state = State::Closed;
         let target = connection.target;
-        self.recording.counters.connections_closed += 1;
         self.wheel.set(slot, 0);
         self.disconnect(slot);
+        self.connections[slot as usize].state = State::Closed;
         self.pool.put_closed(target, slot);
     }
 
@@ -448,6 +490,7 @@ impl Shard {
         for slot in expired.drain(..) {
             let connection = &mut self.connections[slot as usize];
             match connection.state {
+                State::BackingOff if connection.query.is_some() => self.open(slot),
                 State::BackingOff => {
                     connection.state = State::Closed;
                     let target = connection.target;

@@ -186,6 +186,7 @@ impl Shard {
     /// Runs until told to exit, or until control is gone.
     pub fn run(mut self) {
         self.open_connections();
+        let mut events = 0;
         while !self.is_exiting {
             self.take_commands();
             self.advance();
@@ -197,9 +198,11 @@ impl Shard {
             let until_ns = self.wake_at_ns();
             self.now_ns = self.reactor.turn(until_ns);
             self.turns += 1;
-            let events = self.reactor.events().len();
-            if events == 0 && sent == 0 {
-                self.idle_ns += self.now_ns - last_ns;
+            let last_events = events;
+            events = self.reactor.events().len();
+            // In vain: nothing to send, nothing came, and nothing of the last turn was walked.
+            if events + last_events + sent == 0 {
+                self.idle_ns += self.now_ns.saturating_sub(last_ns);
             }
             self.walk_events(events);
             // A turn that left work undone expires nothing: the answer may be in what is left.

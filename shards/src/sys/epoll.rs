@@ -102,7 +102,8 @@ impl Epoll {
             report: EngineReport { name: "epoll", features: vec!["level-triggered"], reason },
         };
         let token = Token { operation: Operation::Wake, generation: 0, slot: 0 };
-        this.control(libc::EPOLL_CTL_ADD, this.waker.fd(), libc::EPOLLIN, token);
+        this.control(libc::EPOLL_CTL_ADD, this.waker.fd(), libc::EPOLLIN, token)
+            .map_err(|errno| format!("epoll_ctl refused: {}", errno_text(errno)))?;
         super::affinity::tighten_timer_slack();
         Ok(this)
     }
@@ -140,18 +141,25 @@ impl Epoll {
         self.free_buffers.push(id);
     }
 
-    fn control(&self, operation: libc::c_int, fd: RawFd, events: libc::c_int, token: Token) {
+    /// Adding may fail for want of memory or watches; the others do not.
+    fn control(
+        &self,
+        operation: libc::c_int,
+        fd: RawFd,
+        events: libc::c_int,
+        token: Token,
+    ) -> Result<(), i32> {
         let mut event = libc::epoll_event { events: events as u32, u64: token.encode() };
         // SAFETY: `event` is valid for the duration of the call.
         let result =
             unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) };
-        debug_assert_eq!(result, 0, "epoll_ctl {operation} of {fd}: errno {}", last_errno());
+        if result == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    fn watch(&mut self, operation: libc::c_int, slot: u32, events: libc::c_int) {
+    fn watch(&self, operation: libc::c_int, slot: u32, events: libc::c_int) -> Result<(), i32> {
         let Socket { fd, generation, .. } = self.sockets[slot as usize];
         let token = Token { operation: Operation::Receive, generation, slot };
-        self.control(operation, fd, events, token);
+        self.control(operation, fd, events, token)
     }
 
     /// What an established connection waits for.
@@ -159,7 +167,7 @@ impl Epoll {
         let Socket { wants_write, has_ended, .. } = self.sockets[slot as usize];
         let input = if has_ended { 0 } else { libc::EPOLLIN };
         let output = if wants_write { libc::EPOLLOUT } else { 0 };
-        self.watch(libc::EPOLL_CTL_MOD, slot, input | output);
+        self.watch(libc::EPOLL_CTL_MOD, slot, input | output).expect(MODIFIES);
     }
 
     /// Opens a socket in `slot` and starts its connect. `Err`: errno.
@@ -169,7 +177,7 @@ impl Epoll {
         let is_connected = socket::connect(fd.as_raw_fd(), destination.address())?;
         self.occupy(slot, generation, fd, !is_connected);
         let interest = if is_connected { libc::EPOLLIN } else { libc::EPOLLOUT };
-        self.watch(libc::EPOLL_CTL_ADD, slot, interest);
+        self.watch(libc::EPOLL_CTL_ADD, slot, interest)?;
         if is_connected {
             let stamp_ns = self.clock.now_ns();
             self.early.push_back(Event {
@@ -187,7 +195,16 @@ impl Epoll {
     /// Takes an accepted socket into `slot` and starts to receive from it.
     pub(crate) fn adopt(&mut self, slot: u32, generation: u32, fd: RawFd) {
         self.occupy(slot, generation, socket::adopt_accepted(fd), false);
-        self.watch(libc::EPOLL_CTL_ADD, slot, libc::EPOLLIN);
+        if self.watch(libc::EPOLL_CTL_ADD, slot, libc::EPOLLIN).is_err() {
+            self.early.push_back(Event {
+                kind: EventKind::Received,
+                slot,
+                generation,
+                result: -libc::ENOMEM,
+                buffer: None,
+                stamp_ns: self.clock.now_ns(),
+            });
+        }
     }
 
     fn occupy(&mut self, slot: u32, generation: u32, fd: OwnedFd, is_connecting: bool) {
@@ -203,7 +220,8 @@ impl Epoll {
             generation: 0,
             slot: listener.as_raw_fd() as u32,
         };
-        self.control(libc::EPOLL_CTL_ADD, listener.as_raw_fd(), libc::EPOLLIN, token);
+        self.control(libc::EPOLL_CTL_ADD, listener.as_raw_fd(), libc::EPOLLIN, token)
+            .expect("a fresh instance has room for its listener");
         self.listeners.push(listener);
     }
 
@@ -231,7 +249,8 @@ impl Epoll {
             // SAFETY: the slot owned `fd` and has just forgotten it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             while let Some(token) = self.starved.pop() {
-                self.control(libc::EPOLL_CTL_MOD, token.slot as RawFd, libc::EPOLLIN, token);
+                let listener = token.slot as RawFd;
+                self.control(libc::EPOLL_CTL_MOD, listener, libc::EPOLLIN, token).expect(MODIFIES);
             }
         }
     }
@@ -362,7 +381,7 @@ impl Epoll {
                 socket.is_connecting = false;
                 let errno = socket::pending_error(socket.fd);
                 if errno == 0 {
-                    self.watch(libc::EPOLL_CTL_MOD, token.slot, libc::EPOLLIN);
+                    self.watch(libc::EPOLL_CTL_MOD, token.slot, libc::EPOLLIN).expect(MODIFIES);
                 }
                 self.emit(EventKind::Connected, token, -errno, None);
             }
@@ -385,7 +404,8 @@ impl Epoll {
                 Err(errno) => {
                     if matches!(errno, libc::EMFILE | libc::ENFILE) {
                         // Readable for ever: looked at again when a descriptor is closed.
-                        self.control(libc::EPOLL_CTL_MOD, token.slot as RawFd, 0, token);
+                        let listener = token.slot as RawFd;
+                        self.control(libc::EPOLL_CTL_MOD, listener, 0, token).expect(MODIFIES);
                         self.starved.push(token);
                     }
                     return self.emit(EventKind::Accepted, token, -errno, None);
@@ -450,6 +470,7 @@ impl Drop for Epoll {
     }
 }
 
+const MODIFIES: &str = "what is watched can be modified";
 const READY_PER_TURN: usize = 128;
 const SIGSET_BYTES: usize = 8;
 const MAX_WAIT_S: u64 = 3600;

@@ -400,6 +400,11 @@ impl Uring {
         }
     }
 
+    /// Whether the entries of one more connection might not fit.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.sq.len() + ENTRIES_PER_CONNECTION > SQ_ENTRIES as usize
+    }
+
     /// Submits what is queued, without waiting for anything.
     pub(crate) fn flush(&mut self) {
         self.sq.sync();
@@ -456,7 +461,8 @@ impl Uring {
             self.counters.enters += 1;
             // ETIME and EINTR are normal ends; EBUSY and EAGAIN are cured by reaping.
             let _ = self.submitter.submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
-        } else if queued > 0 || !self.has_taskrun_flag || self.sq.taskrun() {
+        } else if queued > 0 || !self.has_taskrun_flag || self.sq.taskrun() || self.sq.cq_overflow()
+        {
             self.counters.enters += 1;
             // SAFETY: no argument is passed.
             let _ = unsafe {
@@ -625,14 +631,16 @@ impl Drop for Uring {
         self.rearm.clear();
         self.flush();
         let timeout = Timespec::new().nsec(CANCEL_TIMEOUT_NS);
-        let _ = self.submitter.register_sync_cancel(Some(timeout), CancelBuilder::any());
+        let cancelled = self.submitter.register_sync_cancel(Some(timeout), CancelBuilder::any());
+        // ENOENT: nothing was left to cancel.
+        let is_quiet = cancelled.err().is_none_or(|e| e.raw_os_error() == Some(libc::ENOENT));
         let deadline_ns = super::time::monotonic_ns() + u64::from(CANCEL_TIMEOUT_NS);
         while self.armed > 0 && super::time::monotonic_ns() < deadline_ns {
             self.turn(0);
             let accepted = self.events.iter().filter(|event| event.kind == EventKind::Accepted);
             accepted.for_each(|event| socket::refuse_accepted(event.result));
         }
-        if self.armed > 0 {
+        if self.armed > 0 || !is_quiet {
             // The kernel may still write: leave the memory to it. Never seen; costs a megabyte at
             // the end of a run.
             std::mem::forget(std::mem::take(&mut self.groups));
@@ -697,6 +705,8 @@ fn cannot(what: &str, errno: i32) -> String {
 }
 
 const ENTER_GETEVENTS: u32 = 1;
+/// Cancel, close and a connect or send.
+const ENTRIES_PER_CONNECTION: usize = 3;
 /// Receives before which a few starved ones say nothing: all connections may answer at once at the
 /// start.
 const GROW_AFTER_RECEIVES: u64 = 1000;
