@@ -355,6 +355,12 @@ fn with_command_first(
         return Ok(args);
     };
     let word = args[first].to_string_lossy().into_owned();
+    if word == "help" {
+        // `help`, or `help COMMAND`, as other programs have it.
+        args.remove(first);
+        args.push("--help".into());
+        return with_command_first(definition, args);
+    }
     if definition.find_subcommand(&word).is_some() {
         let command = args.remove(first);
         args.insert(0, command);
@@ -437,7 +443,7 @@ fn not_in_this_version(name: &str, topic: &str) -> Error {
 pub const WORKS_NOW: &str =
     "what works now: max-throughput, concurrency, serve and doctor, over http://";
 
-const LATER_COMMANDS: [(&str, &str); 19] = [
+const LATER_COMMANDS: [(&str, &str); 18] = [
     ("poisson", "open-loop load is"),
     ("constant", "open-loop load is"),
     ("gamma", "open-loop load is"),
@@ -456,7 +462,6 @@ const LATER_COMMANDS: [(&str, &str); 19] = [
     ("verify", "the check of a report is"),
     ("merge", "merging a fleet's reports is"),
     ("translate", "translating other tools' commands is"),
-    ("help", "a help command is"),
 ];
 
 const fn later(long: &'static str, takes_value: bool, topic: &'static str) -> LaterFlag {
@@ -766,6 +771,8 @@ mod tests {
             text("--version").starts_with(concat!("loadgen-uring ", env!("CARGO_PKG_VERSION")))
         );
         assert!(text("--help").contains("Examples:"));
+        assert_eq!(text("help"), text("--help"));
+        assert_eq!(text("help concurrency"), text("concurrency --help"));
         assert!(text("concurrency --help").contains("--connections"));
         assert!(text("http://h/ --help").contains("--accept-status"));
         assert!(!text("http://h/ --help").contains("--rate"), "later flags are hidden");
