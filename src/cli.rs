@@ -159,8 +159,9 @@ pub struct Common {
     /// Live view on stderr: auto, plain or none [default: auto, which is plain on a terminal]
     #[arg(long, global = true, value_name = "KIND")]
     pub ui: Option<String>,
-    /// Where files go, or none [default: results/<UTC time>-<command>]
+    /// Where files go, or none.
     #[arg(long, global = true, value_name = "DIR")]
+    #[arg(help = "Where files go, or none [default: results/<UTC time>-<command>]")]
     pub report_dir: Option<PathBuf>,
     /// Seed of everything random [default: 42]
     #[arg(long, global = true, value_name = "N")]
@@ -173,9 +174,8 @@ pub struct Common {
 /// Flags of the load commands.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LoadFlags {
-    /// http://HOST[:PORT][/PATH]; several are sent to in turn; none: the embedded endpoint in this
-    /// process
-    #[arg(value_name = "URL")]
+    /// What is loaded; none: the embedded endpoint.
+    #[arg(value_name = "URL", help = URL_HELP)]
     pub urls: Vec<String>,
 
     /// Connections over all shards together, each with one request in flight [default: 64 per
@@ -558,6 +558,10 @@ before and after it.
 
 Exit codes: 0 complete; 1 incomplete, or no request succeeded; 2 wrong usage;
 3 host or endpoint could not be set up; 130 second Ctrl-C.";
+
+/// No doc comment: rustdoc would take the brackets for links.
+const URL_HELP: &str = "http://HOST[:PORT][/PATH]; several are sent to in turn; none: the \
+                        embedded endpoint in this process";
 
 const MAX_THROUGHPUT_HELP: &str = "\
 Examples:

@@ -1,6 +1,6 @@
 //! The line a second on stderr while a run goes on: how long, how fast, how slow, what fails.
 //!
-//! [`line`] is a pure function of numbers; [`Progress`] only decides where it goes. Nothing that
+//! [`line()`] is a pure function of numbers; [`Progress`] only decides where it goes. Nothing that
 //! the endpoint sent is in it. On a terminal the line is rewritten in place; elsewhere it is a line
 //! an interval, and only when asked for.
 
