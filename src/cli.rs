@@ -164,8 +164,9 @@ pub struct Common {
     /// Live view on stderr: auto, plain or none [default: auto, which is plain on a terminal]
     #[arg(long, global = true, value_name = "KIND")]
     pub ui: Option<String>,
-    /// Where files go, or none [default: results/<UTC time>-<command>]
+    /// Where files go, or none.
     #[arg(long, global = true, value_name = "DIR")]
+    #[arg(help = "Where files go, or none [default: results/<UTC time>-<command>]")]
     pub report_dir: Option<PathBuf>,
     /// Seed of everything random [default: 42]
     #[arg(long, global = true, value_name = "N")]
@@ -178,9 +179,8 @@ pub struct Common {
 /// Flags of the load commands.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LoadFlags {
-    /// http://HOST[:PORT][/PATH]; several are sent to in turn; none: the embedded endpoint in this
-    /// process
-    #[arg(value_name = "URL")]
+    /// What is loaded; none: the embedded endpoint.
+    #[arg(value_name = "URL", help = URL_HELP)]
     pub urls: Vec<String>,
 
     /// Connections over all shards together, each with one request in flight [default: 64 per
@@ -360,6 +360,12 @@ fn with_command_first(
         return Ok(args);
     };
     let word = args[first].to_string_lossy().into_owned();
+    if word == "help" {
+        // `help`, or `help COMMAND`, as other programs have it.
+        args.remove(first);
+        args.push("--help".into());
+        return with_command_first(definition, args);
+    }
     if definition.find_subcommand(&word).is_some() {
         let command = args.remove(first);
         args.insert(0, command);
@@ -442,7 +448,7 @@ fn not_in_this_version(name: &str, topic: &str) -> Error {
 pub const WORKS_NOW: &str =
     "what works now: max-throughput, concurrency, serve and doctor, over http://";
 
-const LATER_COMMANDS: [(&str, &str); 19] = [
+const LATER_COMMANDS: [(&str, &str); 18] = [
     ("poisson", "open-loop load is"),
     ("constant", "open-loop load is"),
     ("gamma", "open-loop load is"),
@@ -461,7 +467,6 @@ const LATER_COMMANDS: [(&str, &str); 19] = [
     ("verify", "the check of a report is"),
     ("merge", "merging a fleet's reports is"),
     ("translate", "translating other tools' commands is"),
-    ("help", "a help command is"),
 ];
 
 const fn later(long: &'static str, takes_value: bool, topic: &'static str) -> LaterFlag {
@@ -558,6 +563,10 @@ before and after it.
 
 Exit codes: 0 complete; 1 incomplete, or no request succeeded; 2 wrong usage;
 3 host or endpoint could not be set up; 130 second Ctrl-C.";
+
+/// No doc comment: rustdoc would take the brackets for links.
+const URL_HELP: &str = "http://HOST[:PORT][/PATH]; several are sent to in turn; none: the \
+                        embedded endpoint in this process";
 
 const MAX_THROUGHPUT_HELP: &str = "\
 Examples:
@@ -771,6 +780,8 @@ mod tests {
             text("--version").starts_with(concat!("loadgen-uring ", env!("CARGO_PKG_VERSION")))
         );
         assert!(text("--help").contains("Examples:"));
+        assert_eq!(text("help"), text("--help"));
+        assert_eq!(text("help concurrency"), text("concurrency --help"));
         assert!(text("concurrency --help").contains("--connections"));
         assert!(text("http://h/ --help").contains("--accept-status"));
         assert!(!text("http://h/ --help").contains("--rate"), "later flags are hidden");

@@ -1,7 +1,7 @@
 //! Which cores the shards get: the affinity mask, the CPU quota of the cgroup, where the endpoint
 //! is, and what the user asked for, put together by pure functions.
 //!
-//! Called by [`crate::plan`] and [`crate::doctor`]. Core lists are ascending kernel CPU ids, each
+//! Called by [`crate::plan`] and `doctor`. Core lists are ascending kernel CPU ids, each
 //! once.
 
 mod quota;

@@ -31,7 +31,7 @@ pub use verdict::{
 pub struct RunFacts {
     /// `max-throughput` or `concurrency`.
     pub command: String,
-    /// As typed, in order; what the embedded endpoint listens on if there were none.
+    /// In order, secrets masked; what the embedded endpoint listens on if there were none.
     pub urls: Vec<String>,
     /// `--cores` as typed.
     pub cores_flag: Option<String>,
