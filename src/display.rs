@@ -26,6 +26,8 @@ pub use number::{counted, grouped, rate, significant, time, unit};
 /// Columns of the table: heading and 1/1000 %.
 const COLUMNS: [(&str, u32); 5] =
     [("p50", 50_000), ("p90", 90_000), ("p95", 95_000), ("p99", 99_000), ("p99.9", 99_900)];
+/// Features of a back end that the header leaves out.
+const FEATURES_UNTOLD: [&str; 3] = ["single-issuer", "no-sqarray", "ring-fd"];
 /// Failures below this share are left to the line that counts them.
 const FAILED_SHARE_TOLD: f64 = 0.01;
 
@@ -35,10 +37,10 @@ pub fn header(facts: &RunFacts, engine: &EngineReport) -> String {
     let cores = if facts.cores.len() == 1 { "core" } else { "cores" };
     let list = core_list(&facts.cores);
     let spin = if facts.spin { ", spinning" } else { "" };
-    let features = match engine.features.as_slice() {
-        [] => String::new(),
-        features => format!(": {}", features.join(", ")),
-    };
+    // The files have them all; these make a difference that one can measure.
+    let is_told = |name: &&&str| !FEATURES_UNTOLD.contains(*name);
+    let told: Vec<&str> = engine.features.iter().filter(is_told).copied().collect();
+    let features = if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) };
     let target = if facts.is_embedded {
         "embedded endpoint: the tool's own ceiling on this host, not your server".to_owned()
     } else {

@@ -57,7 +57,15 @@ impl Run {
     fn finish(mut self) -> Result<u8, Error> {
         self.output.connecting();
         let signals = self.signals.clone();
-        let is_ready = self.session.await_ready(|| !signals.is_empty())?;
+        let began_ns = monotonic_ns();
+        let mut is_told = false;
+        let is_ready = self.session.await_ready(|| {
+            if !is_told && monotonic_ns() - began_ns > CONNECTING_NS {
+                is_told = true;
+                self.output.still_connecting();
+            }
+            !signals.is_empty()
+        })?;
         self.output.begin(self.session.snapshot());
         if is_ready {
             self.session.begin();
@@ -245,6 +253,15 @@ impl Output {
             failed: 0,
             in_flight: 0,
         });
+    }
+
+    /// The endpoint takes its time: say what is waited for, also where there is no live line.
+    fn still_connecting(&mut self) {
+        if self.is_text_wanted() {
+            let endpoint = self.plan.endpoints.first().map_or("the endpoint", String::as_str);
+            let line = format!("connecting to {endpoint}; the limit is --connect-timeout");
+            self.say(&line);
+        }
     }
 
     /// The header, as soon as the engine is known.
@@ -444,6 +461,8 @@ static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// How long control sleeps when the shards have nothing to say; bounds the answer to Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
+/// A handshake that takes longer is told of.
+const CONNECTING_NS: u64 = 300_000_000;
 /// How long the second Ctrl-C waits for the last recordings.
 const QUIT_NS: u64 = 500_000_000;
 /// Connections that each thread of the endpoint has room for.

@@ -83,10 +83,9 @@ pub fn assess(snapshot: &Snapshot, facts: &RunFacts) -> Option<Assessment> {
 /// The verdict on one phase. Snapshot and plan list the phases in the same order.
 fn assess_phase(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Option<Assessment> {
     let (phase, plan) = (&snapshot.phases[index], facts.phases.get(index)?);
-    Some(Assessment {
-        verdict: limit(&limit_facts(snapshot, phase, plan)),
-        little_ratio: little_ratio(phase, plan),
-    })
+    let little_ratio = little_ratio(phase, plan);
+    let verdict = limit(&limit_facts(snapshot, phase, plan)).less_what_contradicts(little_ratio);
+    Some(Assessment { verdict, little_ratio })
 }
 
 #[derive(Serialize)]

@@ -207,6 +207,19 @@ pub fn limit(facts: &LimitFacts) -> Verdict {
     Verdict { limit: Some(limit), is_inferred: true, reason }
 }
 
+impl Verdict {
+    /// An inference holds only where every connection was at work: Little's ratio tells.
+    pub fn less_what_contradicts(self, little_ratio: Option<f64>) -> Verdict {
+        match little_ratio {
+            Some(ratio) if self.is_inferred && ratio < *LITTLE_SOUND.start() => unknown(format!(
+                "connections were idle for part of the time (latency x rate / connections is \
+                 {ratio:.2}), so it cannot be told what the limit was"
+            )),
+            _ => self,
+        }
+    }
+}
+
 /// Endpoint or connections, from the shape of the latencies.
 fn by_shape(facts: &LimitFacts) -> (Limit, String) {
     let over_p1 = facts.p50_ns as f64 / facts.p1_ns.max(1) as f64;
@@ -427,6 +440,24 @@ mod tests {
         assert!(little_warning(idle).expect("0.5").contains("is 0.50"), "{idle}");
         let many = little_ratio(&phase, &plan_of(1)).expect("long enough");
         assert!(little_warning(many).expect("2").contains("too long"), "{many}");
+    }
+
+    #[test]
+    fn inferred_limit_does_not_hold_while_connections_idle() {
+        let inferred = |is_inferred| Verdict {
+            limit: Some(Limit::Connections),
+            is_inferred,
+            reason: String::new(),
+        };
+        for (is_inferred, ratio, is_held) in [
+            (true, Some(0.5), false),
+            (true, Some(0.9), true),
+            (true, None, true),
+            (false, Some(0.5), true),
+        ] {
+            let verdict = inferred(is_inferred).less_what_contradicts(ratio);
+            assert_eq!(verdict.limit.is_some(), is_held, "{is_inferred} {ratio:?}");
+        }
     }
 
     #[test]
