@@ -33,6 +33,8 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let config = Config::from_cli(load)?;
     let host = Host::read()?;
     let is_default_dir = config.common.report_dir == config::ReportDir::Default;
+    // Before any thread is started, so that it costs nothing.
+    limits::reserve_descriptors(DESCRIPTORS_USUAL);
     let endpoint = start_embedded(&config, &host)?;
     let address = endpoint.as_ref().map(Endpoint::address);
     let plan = Arc::new(Plan::build(config, &host, address)?);
@@ -467,5 +469,7 @@ const CONNECTING_NS: u64 = 300_000_000;
 const QUIT_NS: u64 = 500_000_000;
 /// Connections that each thread of the endpoint has room for.
 const ENDPOINT_CONNECTIONS: u32 = 16_384;
+/// Descriptors of most runs against the embedded endpoint.
+const DESCRIPTORS_USUAL: u64 = 1024;
 /// Descriptors that `serve` asks for at most.
 const NOFILE_MAX: u64 = 1 << 20;

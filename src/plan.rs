@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use loadgen_shards::phase::{PhaseKind, Timeouts};
 use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
-use loadgen_shards::sys::limits::raise_nofile;
+use loadgen_shards::sys::limits::{raise_nofile, reserve_descriptors};
 
 use crate::config::{Config, ReportDir, ServeConfig, Warmup};
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need};
@@ -128,6 +128,7 @@ impl Plan {
         let needed =
             descriptors(connections, table.targets.len() as u64, cores.len() as u64, is_embedded);
         check_descriptors(connections, needed, raise_nofile(needed))?;
+        reserve_descriptors(needed);
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(PathBuf::from(format!(
                 "results/{}-{}",

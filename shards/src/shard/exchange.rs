@@ -450,8 +450,8 @@ impl Shard {
         }
     }
 
-    /// A unix socket whose backlog is full refuses at once what TCP would let wait. So the query waits
-    /// here, through the pause, as long as a handshake may take.
+    /// A unix socket whose backlog is full refuses at once what TCP would let wait. So the query
+    /// waits here, through the pause, as long as a handshake may take.
     fn may_wait_for_backlog(&self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
         let timeout_ns = self.plan.timeouts.connect_ns;
