@@ -7,6 +7,10 @@ pub const SQ_ENTRIES: u32 = 256;
 /// Entries of a shard's completion queue, for any number of connections: what does not fit waits in
 /// the kernel.
 pub const CQ_ENTRIES: u32 = 2048;
+/// Entries of both where RLIMIT_MEMLOCK does not allow more.
+pub const SQ_ENTRIES_LEAST: u32 = 64;
+/// See [`SQ_ENTRIES_LEAST`].
+pub const CQ_ENTRIES_LEAST: u32 = 512;
 /// Buffers of the first provided-buffer group; small so that it stays in cache.
 pub const BUFFER_COUNT: u16 = 256;
 /// Buffers of the second group, registered when more than [`ENOBUFS_SHARE_LIMIT`] of the receives
@@ -57,6 +61,8 @@ pub const FIRST_MESSAGE_BYTES: usize = 160;
 
 const _: () = assert!(SQ_ENTRIES.is_power_of_two());
 const _: () = assert!(CQ_ENTRIES >= 4 * SQ_ENTRIES);
+const _: () = assert!(SQ_ENTRIES_LEAST.is_power_of_two());
+const _: () = assert!(CQ_ENTRIES_LEAST >= 4 * SQ_ENTRIES_LEAST);
 const _: () = assert!(BUFFER_COUNT.is_power_of_two());
 const _: () = assert!(BUFFER_COUNT_GROWN > BUFFER_COUNT);
 const _: () = assert!(BUFFER_COUNT_GROWN.is_power_of_two());

@@ -17,8 +17,8 @@ use super::{errno_text, last_errno, socket};
 use crate::clock::Clock;
 use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::limits::{
-    BUFFER_BYTES, BUFFER_COUNT, BUFFER_COUNT_GROWN, CQ_ENTRIES, ENOBUFS_SHARE_LIMIT,
-    EVENTS_PER_TURN, SEND_PIECE_BYTES, SQ_ENTRIES,
+    BUFFER_BYTES, BUFFER_COUNT, BUFFER_COUNT_GROWN, CQ_ENTRIES, CQ_ENTRIES_LEAST,
+    ENOBUFS_SHARE_LIMIT, EVENTS_PER_TURN, SEND_PIECE_BYTES, SQ_ENTRIES, SQ_ENTRIES_LEAST,
 };
 use crate::token::{Operation, Token};
 
@@ -402,7 +402,7 @@ impl Uring {
 
     /// Whether the entries of one more connection might not fit.
     pub(crate) fn is_nearly_full(&self) -> bool {
-        self.sq.len() + ENTRIES_PER_CONNECTION > SQ_ENTRIES as usize
+        self.sq.len() + ENTRIES_PER_CONNECTION > self.sq.capacity()
     }
 
     /// Submits what is queued, without waiting for anything.
@@ -658,12 +658,18 @@ pub fn probe() -> Result<EngineReport, String> {
 fn build_ladder() -> Result<(IoUring, &'static Rung), String> {
     let mut errno = 0;
     for rung in &LADDER {
-        let mut builder = IoUring::builder();
-        builder.setup_cqsize(CQ_ENTRIES).dontfork();
-        (rung.build)(&mut builder);
-        match builder.build(SQ_ENTRIES) {
-            Ok(ring) => return Ok((ring, rung)),
-            Err(error) => errno = error.raw_os_error().unwrap_or(last_errno()),
+        for (sq_entries, cq_entries) in SIZES {
+            let mut builder = IoUring::builder();
+            builder.setup_cqsize(cq_entries).dontfork();
+            (rung.build)(&mut builder);
+            match builder.build(sq_entries) {
+                Ok(ring) => return Ok((ring, rung)),
+                Err(error) => errno = error.raw_os_error().unwrap_or(last_errno()),
+            }
+            // Too much for RLIMIT_MEMLOCK: a smaller one works as well, with more calls.
+            if errno != libc::ENOMEM {
+                break;
+            }
         }
         // Only an unknown flag is worth another rung.
         if errno != libc::EINVAL {
@@ -704,6 +710,8 @@ fn cannot(what: &str, errno: i32) -> String {
     format!("io_uring: cannot {what}: {}", errno_text(errno))
 }
 
+/// Entries of submission and completion queue, the next pair where locked memory is short.
+const SIZES: [(u32, u32); 2] = [(SQ_ENTRIES, CQ_ENTRIES), (SQ_ENTRIES_LEAST, CQ_ENTRIES_LEAST)];
 const ENTER_GETEVENTS: u32 = 1;
 /// Cancel, close and a connect or send.
 const ENTRIES_PER_CONNECTION: usize = 3;

@@ -59,10 +59,13 @@ pub fn shrink_backlog(listener: &TcpListener) {
 }
 
 /// Makes the command run with io_uring refused, as the default seccomp profiles of container
-/// engines do: its three system calls fail with `errno`, everything else is allowed. Needs no
-/// privilege.
+/// engines do: its three system calls fail with `errno`, and so does `epoll_pwait2`, which old
+/// profiles do not know; everything else is allowed. Needs no privilege.
 pub fn refuse_io_uring(command: &mut Command, errno: i32) {
-    let program = refusing_filter(errno);
+    let uring = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+    // Older profiles do not know this one either.
+    let waits = [libc::SYS_epoll_pwait2];
+    let program = refusing_filter(errno, &[uring.as_slice(), &waits].concat());
     // SAFETY: the hook runs in the child between fork and exec, makes two system calls and
     // allocates nothing; the filter lives in the closure.
     unsafe {
@@ -72,8 +75,7 @@ pub fn refuse_io_uring(command: &mut Command, errno: i32) {
 
 /// A seccomp filter: load the number of the system call, compare it with each refused one, allow
 /// the rest.
-fn refusing_filter(errno: i32) -> Vec<libc::sock_filter> {
-    let refused = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+fn refusing_filter(errno: i32, refused: &[libc::c_long]) -> Vec<libc::sock_filter> {
     let instruction = |code: u32, jt: usize, k: u32| libc::sock_filter {
         code: u16::try_from(code).expect("a BPF code has 16 bits"),
         jt: u8::try_from(jt).expect("a short program"),
@@ -82,8 +84,8 @@ fn refusing_filter(errno: i32) -> Vec<libc::sock_filter> {
     };
     // Offset 0 of struct seccomp_data is the number of the system call.
     let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
-    for (index, number) in refused.into_iter().enumerate() {
-        let number = u32::try_from(number).expect("a system call number");
+    for (index, number) in refused.iter().enumerate() {
+        let number = u32::try_from(*number).expect("a system call number");
         // To the last instruction, over the comparisons that are left and the allowing return.
         let jump = refused.len() - index;
         program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jump, number));
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn each_refused_call_jumps_to_the_errno_and_nothing_else_does() {
-        let program = refusing_filter(libc::EPERM);
+        let program = refusing_filter(libc::EPERM, &[425, 426, 427]);
         let run = |number: u32| {
             let mut at = 1; // after the load
             loop {
