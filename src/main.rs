@@ -48,7 +48,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     eprintln!(
         "loadgen-uring needs Linux, as its engine is io_uring; in a container: \
-         docker run --rm -it --security-opt seccomp=unconfined rust cargo install loadgen-uring"
+         docker run --rm -it -v \"$PWD\":/src -w /src --security-opt seccomp=unconfined rust:1 \
+         cargo run --release -- max-throughput"
     );
     ExitCode::from(3)
 }
