@@ -4,11 +4,6 @@
 //! Called by `main`; [`crate::config`] makes typed values of it. One step precedes clap: the
 //! command is moved to the front, and put there when only a URL was given, so that every flag works
 //! before and after it. Which flags take a value is asked from clap's own definition.
-#![expect(
-    rustdoc::invalid_html_tags,
-    rustdoc::broken_intra_doc_links,
-    reason = "the comments on flags are their help texts, which clap prints as they are"
-)]
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -37,6 +37,7 @@ const SHARD_FLOORS: &[(i32, &[&str])] = &[
             "sys/affinity",
             "sys/allocator",
             "sys/buffers",
+            "sys/ladder",
             "sys/limits",
             "sys/time",
             "sys/wake",

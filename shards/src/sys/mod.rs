@@ -6,6 +6,7 @@ pub mod affinity;
 pub mod allocator;
 pub mod buffers;
 pub mod epoll;
+mod ladder;
 pub mod limits;
 pub mod socket;
 pub mod time;
