@@ -64,7 +64,7 @@ fn concurrency_is_reached_and_never_exceeded(engine: Engine) {
         let server = Server::start();
         let outcome = max_throughput(
             engine,
-            // Long enough that a busy machine lets every thread of the server see its request in time.
+            // Long enough for every thread of the server on a busy machine.
             &server.url("delay?ms=150"),
             &format!("-n {} -c {connections} -t {shards}", 4 * connections),
         );
