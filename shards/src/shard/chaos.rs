@@ -17,8 +17,8 @@ impl Shard {
         let carried = self.connections.iter().filter(|c| c.query.is_some()).count();
         assert_eq!(carried as u64, self.in_flight, "one query a slot");
         for connection in &self.connections {
-            let may_carry =
-                matches!(connection.state, State::Busy | State::Connecting | State::Queued);
+            // While it backs off a slot keeps a query only to wait for a full backlog.
+            let may_carry = !matches!(connection.state, State::Idle | State::Closed);
             assert!(may_carry || connection.query.is_none(), "{:?}", connection.state);
             assert!(connection.state != State::Busy || connection.query.is_some());
         }

@@ -235,6 +235,19 @@ fn request_timeout_fails_the_query_and_opens_a_new_connection() {
 }
 
 #[test]
+fn full_backlog_is_waited_for_as_long_as_a_handshake_may_take() {
+    // A unix socket says EAGAIN where TCP would let the client wait.
+    let endpoint = SimEndpoint { connect_errno: libc::EAGAIN, ..SimEndpoint::default() };
+    let timeouts = Timeouts { connect_ns: 50 * MS, ..Timeouts::default() };
+    let plan = ShardPlan { timeouts, ..shard_plan(1) };
+    let (_, totals) = run(plan, endpoint, vec![phase(0, 1, Some(1))], None);
+    assert_eq!(totals[0].failures.tally(FailureKind::ConnectError).count, 1);
+    let length_ns = totals[0].end_ns - totals[0].start_ns;
+    // Negative control: without the wait the one attempt would have failed at once.
+    assert!((50 * MS..=130 * MS).contains(&length_ns), "{length_ns}");
+}
+
+#[test]
 fn refused_handshakes_back_off_and_are_counted() {
     let endpoint = SimEndpoint { connect_errno: libc::ECONNREFUSED, ..SimEndpoint::default() };
     let plan = PhasePlan { duration_ns: Some(1000 * MS), ..phase(0, 1, None) };
