@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use loadgen_shards::clock::{self, Calibration, Calibrator};
-use loadgen_shards::failure::Failures;
+use loadgen_shards::failure::{FailureKind, Failures, Tally};
 use loadgen_shards::limits::INTERVAL_NS;
 use loadgen_shards::phase::{Command, Live, Message, Pattern, PhasePlan, Positions, Ready};
 use loadgen_shards::reactor::EngineReport;
@@ -135,10 +135,13 @@ impl Session {
                 }
             }
         }
-        if self.snapshot.connections_open == 0 {
-            return Err(self.nothing_opened());
+        // Opened and closed again at once is the endpoint's doing, and counted in the run.
+        match self.refused.iter().max_by_key(|(_, tally)| tally.count) {
+            Some((kind, tally)) if self.snapshot.connections_open == 0 => {
+                Err(self.nothing_opened(kind, tally))
+            }
+            _ => Ok(true),
         }
-        Ok(true)
     }
 
     fn note_ready(&mut self, ready: Ready) {
@@ -154,11 +157,9 @@ impl Session {
     }
 
     /// Every attempt to connect failed: a set-up error, with what to check.
-    fn nothing_opened(&self) -> Error {
+    fn nothing_opened(&self, kind: FailureKind, tally: &Tally) -> Error {
         let endpoint = self.plan.endpoints.first().map_or("the endpoint", String::as_str);
         let address = &self.plan.table.targets[0].address;
-        let (kind, tally) =
-            self.refused.iter().max_by_key(|(_, tally)| tally.count).expect("each attempt is told");
         let said = tally.first_message.as_str();
         Error::setup(format!(
             "cannot connect to {endpoint} at {address}: {said} ({}, {} attempts); check that the \
