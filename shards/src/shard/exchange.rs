@@ -86,8 +86,7 @@ impl Shard {
         self.reactor.send(slot, connection.generation, request.range.clone());
         self.unsent.push(slot);
         if self.unsent.len() >= self.reactor.sends_per_flush() {
-            self.stamp_sends();
-            self.reactor.flush();
+            self.send_now();
         }
     }
 
@@ -95,9 +94,13 @@ impl Shard {
     /// the queue would submit by itself what has no stamp yet.
     fn make_room(&mut self) {
         if self.reactor.is_nearly_full() {
-            self.stamp_sends();
-            self.reactor.flush();
+            self.send_now();
         }
+    }
+
+    fn send_now(&mut self) {
+        self.stamp_sends();
+        self.reactor.flush();
     }
 
     /// Stamps the queued sends, right before the kernel call that carries them. Returns the time.

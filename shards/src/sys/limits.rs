@@ -14,11 +14,6 @@ pub fn nofile() -> Limit {
     read(libc::RLIMIT_NOFILE)
 }
 
-/// RLIMIT_MEMLOCK: bytes of locked memory, to which urings and buffer rings are charged.
-pub fn memlock() -> Limit {
-    read(libc::RLIMIT_MEMLOCK)
-}
-
 /// Raises the soft RLIMIT_NOFILE to at least `needed`. `Ok`: the soft limit now; `Err`: the hard
 /// limit, too low.
 pub fn raise_nofile(needed: u64) -> Result<u64, u64> {

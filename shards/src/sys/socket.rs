@@ -2,7 +2,7 @@
 //! makes.
 
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
@@ -252,13 +252,6 @@ pub fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
         return Err(std::io::Error::last_os_error());
     }
     Ok(std::net::TcpListener::from(fd))
-}
-
-/// Whether `ip` belongs to this host: it can be bound to.
-pub fn is_local(ip: IpAddr) -> bool {
-    ip.is_loopback()
-        || ip == IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-        || std::net::UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
 
 fn set_nodelay(fd: &OwnedFd) {
