@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use loadgen_shards::phase::{PhaseKind, Timeouts};
 use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::schedule::SchedulePlan;
 use loadgen_shards::sys::limits::{raise_nofile, reserve_descriptors};
 
 use crate::config::{Config, ReportDir, ServeConfig, Warmup};
@@ -69,14 +70,16 @@ pub struct Plan {
 }
 
 /// One phase of the run, over all shards.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
     /// `warmup` or `performance`.
     pub name: String,
     /// Whether it is tracked.
     pub kind: PhaseKind,
-    /// Queries in flight over all shards together.
+    /// Queries in flight over all shards together; with a schedule, at most.
     pub in_flight: u32,
+    /// When queries are due; `None` in closed loop.
+    pub schedule: Option<SchedulePlan>,
     /// Stop after so many queries.
     pub requests: Option<u64>,
     /// Stop after so long.
@@ -197,6 +200,7 @@ fn phases(config: &Config, in_flight: u32) -> Vec<Phase> {
             name,
             kind: PhaseKind::Warmup,
             in_flight,
+            schedule: None,
             requests,
             duration_ns,
             drain_timeout_ns: 0,
@@ -206,6 +210,7 @@ fn phases(config: &Config, in_flight: u32) -> Vec<Phase> {
         name: PhaseKind::Performance.name().to_string(),
         kind: PhaseKind::Performance,
         in_flight,
+        schedule: None,
         requests: config.requests,
         duration_ns: config.duration_ns,
         drain_timeout_ns: config.drain_timeout_ns,

@@ -12,7 +12,7 @@
 //!  3  shard
 //!  2  reactor phase sim
 //!  1  sys/uring sys/epoll pool connection recorder
-//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel
+//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel schedule order
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
@@ -25,11 +25,13 @@ pub mod event;
 pub mod failure;
 pub mod http1;
 pub mod limits;
+pub mod order;
 pub mod phase;
 pub mod pool;
 pub mod query;
 pub mod reactor;
 pub mod recorder;
+pub mod schedule;
 pub mod shard;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;

@@ -122,6 +122,28 @@ pub struct Timeouts {
     pub idle_ns: u64,
 }
 
+/// How a shard passes the time until something is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// In the kernel, until the instant itself: wakes late.
+    Sleep,
+    /// In the kernel until a margin before the instant, learnt from its own overshoots; then it
+    /// spins.
+    Hybrid,
+    /// Never in the kernel.
+    Spin,
+}
+
+/// What happens to a query that is due when no connection is free and no more may be opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overload {
+    /// It waits in the shard, stamped.
+    #[default]
+    Queue,
+    /// It is dropped and counted.
+    Drop,
+}
+
 /// What a shard shows while it runs, on cache lines of its own (the prefetcher takes them in
 /// pairs).
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ pub fn plan_of(in_flight: u32) -> plan::Phase {
         name: "performance".to_owned(),
         kind: PhaseKind::Performance,
         in_flight,
+        schedule: None,
         requests: None,
         duration_ns: Some(5_000_000_000),
         drain_timeout_ns: 30_000_000_000,

@@ -28,7 +28,22 @@ const SHARD_FLOORS: &[(i32, &[&str])] = &[
     (3, &["shard"]),
     (2, &["reactor", "phase", "sim"]),
     (1, &["sys/uring", "sys/epoll", "pool", "connection", "recorder"]),
-    (0, &["sys/socket", "cpu", "http1", "event", "query", "failure", "token", "clock", "wheel"]),
+    (
+        0,
+        &[
+            "sys/socket",
+            "cpu",
+            "http1",
+            "event",
+            "query",
+            "failure",
+            "token",
+            "clock",
+            "wheel",
+            "schedule",
+            "order",
+        ],
+    ),
     (
         -1,
         &[
