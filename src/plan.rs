@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use loadgen_shards::phase::{PhaseKind, Timeouts};
+use loadgen_shards::order::Order;
+use loadgen_shards::phase::{Overload, PhaseKind, Timeouts};
 use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::SchedulePlan;
@@ -42,8 +43,18 @@ pub struct Plan {
     pub endpoints: Vec<String>,
     /// What no message of the endpoint may show.
     pub secrets: Secrets,
-    /// Connections over all shards together.
+    /// Connections over all shards together; in open loop those opened before the first instant.
     pub connections: u32,
+    /// Open loop: most connections over all shards together.
+    pub max_connections: u32,
+    /// Open loop: what happens above it.
+    pub overload: Overload,
+    /// Open loop: who watches the schedule.
+    pub timer: Timer,
+    /// How samples follow each other.
+    pub order: Order,
+    /// `--order-seed`.
+    pub order_seed: u64,
     /// Warm-up, if any, then performance.
     pub phases: Vec<Phase>,
     /// Per query and connection.
@@ -69,6 +80,22 @@ pub struct Plan {
     pub notices: Vec<String>,
 }
 
+/// Who watches the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Each shard, spinning.
+    Inline,
+    /// Each shard, asleep until shortly before the next instant.
+    Hybrid,
+    /// Each shard, asleep until the next instant.
+    Sleep,
+    /// A core of its own.
+    Dedicated {
+        /// Kernel CPU id.
+        core: usize,
+    },
+}
+
 /// One phase of the run, over all shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
@@ -86,6 +113,16 @@ pub struct Phase {
     pub duration_ns: Option<u64>,
     /// How long to wait for the last answers; 0: the next phase goes on with them in flight.
     pub drain_timeout_ns: u64,
+}
+
+impl Phase {
+    /// Queries that the schedule has, roughly; 0 in closed loop.
+    pub fn expected(&self) -> u64 {
+        let Some(schedule) = &self.schedule else { return 0 };
+        let by_time = self.duration_ns.map(|ns| schedule.profile.expected(ns).ceil() as u64);
+        let by_count = self.requests;
+        by_time.into_iter().chain(by_count).min().unwrap_or(u64::MAX)
+    }
 }
 
 /// Whether the run is against the embedded endpoint, and which cores that gets. Reads and resolves
@@ -159,6 +196,11 @@ impl Plan {
             endpoints,
             secrets: Secrets::of(&config.request, &config.urls),
             connections,
+            max_connections: connections,
+            overload: Overload::Queue,
+            timer: Timer::Hybrid,
+            order: Order::Sequential,
+            order_seed: 42,
             phases: phases(&config, connections),
             timeouts: config.timeouts,
             keepalive: config.keepalive,
