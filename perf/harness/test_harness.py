@@ -10,7 +10,7 @@ import tempfile
 import types
 import unittest
 
-from . import clients, measure, study, summary
+from . import clients, closedloop, measure, summary
 from .__main__ import parse
 from .clients import OURS
 
@@ -149,17 +149,17 @@ class Summaries(unittest.TestCase):
 
 class Plans(unittest.TestCase):
     def test_a_spinning_client_meets_a_spinning_server_at_one_connection_only(self):
-        spinning = [cell for cell, names in study.plan(parse(['peers'])) if study.SPIN[0] in names]
+        spinning = [cell for cell, names in closedloop.plan(parse(['peers'])) if closedloop.SPIN[0] in names]
         self.assertEqual(spinning, [('fast', 1)])
 
     def test_the_engine_study_reads_streams_with_the_engines_only(self):
-        cells = dict(study.plan(parse(['engines'])))
+        cells = dict(closedloop.plan(parse(['engines'])))
         self.assertEqual(cells['sse', 256], list(clients.ENGINES))
         self.assertIn(OURS, cells['fast', 64])
 
     def test_a_choice_of_clients_and_servers_is_obeyed(self):
         options = parse(['peers', '--clients', 'wrk', '--servers', 'fast', '--connections', '8'])
-        self.assertEqual(study.plan(options), [(('fast', 8), ['wrk'])])
+        self.assertEqual(closedloop.plan(options), [(('fast', 8), ['wrk'])])
 
     def test_unknown_names_and_one_core_for_both_are_refused(self):
         for wrong in (['--clients', 'w'], ['--servers', 'x'], ['--repetitions', '0'],
