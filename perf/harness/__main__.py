@@ -68,7 +68,8 @@ def parse(arguments):
     parser.add_argument('--port', type=int, default=9471)
     parser.add_argument('--out', help='another folder than perf/studies/DATE-SLUG')
     parser.add_argument('--smoke', action='store_true',
-                        help='does everything work? One repetition of 1 s, no bound, into perf/build')
+                        help='does everything work? One repetition of 1 s, no bound, into '
+                             'perf/build')
     options = parser.parse_args(arguments)
     if options.mode != 'summarise':
         complete(options)
@@ -81,7 +82,6 @@ def complete(options):
     options.slug = options.slug or options.mode
     defaults = {'connections': None} | (closedloop.DEFAULTS | openloop.DEFAULTS)[options.mode]
     if options.smoke:
-        defaults |= {'repetitions': 1, 'seconds': 1}
         options.attempts, options.background = 1, float('inf')
         options.repetitions = 1
         options.seconds = SMOKE_SOAK_SECONDS if options.mode == 'soak' else 1
@@ -102,7 +102,8 @@ def timer_cores(options, allowed):
 
 
 def refuse_nonsense(options, complain):
-    if min(options.repetitions, options.seconds, options.attempts, *(options.connections or [1])) < 1:
+    connections = options.connections or [1]
+    if min(options.repetitions, options.seconds, options.attempts, *connections) < 1:
         complain('repetitions, seconds, attempts and connections start at 1')
     taken = [*options.client_cores, *options.timer_cores, options.server_core]
     if len(set(taken)) < len(taken):

@@ -47,7 +47,7 @@ def variation(gaps_ns):
 
 
 def ks_exponential(gaps_ns):
-    """Kolmogorov-Smirnov distance of the gaps to an exponential of the same mean; clockwork: 0.63."""
+    """KS distance of the gaps to an exponential of the same mean; clockwork 0.63."""
     mean, count = statistics.fmean(gaps_ns), len(gaps_ns)
     if not mean:
         return None
@@ -59,14 +59,14 @@ def ks_exponential(gaps_ns):
 
 
 def serial_floor(rate, send_us, shards=1):
-    """The KS distance that a sender cannot avoid which needs `send_us` for each request: so large is
-    the share of exponential gaps that are shorter than that. With shards each sends a part."""
+    """The KS distance that a sender cannot avoid which needs `send_us` for each request: the share
+    of exponential gaps that are shorter than that. With shards each sends a part."""
     return -math.expm1(-rate / shards * send_us / 1e6)
 
 
 def absolute_errors(instants_ns, due_ns):
-    """How far the arrivals are from their schedule, sorted; a constant shift (the way of a request, the
-    distance of two clocks) is taken out by the median."""
+    """How far the arrivals are from their schedule, sorted. A constant shift (the way of a request,
+    the distance of two clocks) is taken out by the median."""
     errors = [at - due for at, due in zip(instants_ns, due_ns)]
     middle = statistics.median(errors)
     return sorted(abs(error - middle) for error in errors)
@@ -126,8 +126,8 @@ def against_log(arrivals_ns, due_ns, sent_ns):
 
 
 def drift_ppm(arrivals_ns, rate, every=1):
-    """How much faster (+) or slower a client's clock runs than the recorder's, in parts per million,
-    from arrivals that were due at a constant rate, each `every`-th of them recorded.
+    """How much faster (+) or slower a client's clock runs than the recorder's, parts per million.
+    The arrivals were due at a constant rate, and each `every`-th of them was recorded.
 
     Medians of the error over the first and the last tenth: late requests are a minority of both.
     """

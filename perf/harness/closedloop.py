@@ -80,8 +80,8 @@ def describe(options):
              for (server, connections), clients in plan(options)]
     return [f'{options.repetitions} repetitions of {options.seconds} s a run; cells and clients in '
             f'random order (seed {options.seed}); client on core {options.client_core}, server on '
-            f'core {options.server_core}. A run with more than {options.background} cores of foreign '
-            f'or stolen CPU is repeated, at most {options.attempts} times.', '', *cells]
+            f'core {options.server_core}. A run with more than {options.background} cores of '
+            f'foreign or stolen CPU is repeated, at most {options.attempts} times.', '', *cells]
 
 
 def used(options):
@@ -104,7 +104,8 @@ def versions(options):
 
 
 def check(options, complain):
-    for what, table, chosen in (('client', CLIENTS, options.clients), ('server', SERVERS, options.servers)):
+    known = (('client', CLIENTS, options.clients), ('server', SERVERS, options.servers))
+    for what, table, chosen in known:
         for name in chosen or []:
             if name not in table:
                 complain(f'no {what} {name!r}; there are: ' + ', '.join(table))

@@ -1,7 +1,7 @@
 """The open-loop studies: which runs, in which order, and what one run is.
 
-A cell is a rate. Within a cell the clients run one after the other, as in `closedloop`. The server is
-always the recorder, which spins on a core of its own.
+A cell is a rate. Within a cell the clients run one after the other, as in `closedloop`. The server
+is always the recorder, which spins on a core of its own.
 """
 import os
 import random
@@ -59,9 +59,9 @@ def fields(options):
 def clients_of(options):
     """The clients of a study, those included that are not installed here."""
     timers = [timer for timer in TIMERS if timer != 'dedicated' or options.timer_cores]
+    ours = [name_of(pattern, timer) for pattern in PATTERNS for timer in timers]
     by_mode = {
-        'precision': [*REFERENCE.values(),
-                      *(name_of(pattern, timer) for pattern in PATTERNS for timer in timers), *RIVALS],
+        'precision': [*REFERENCE.values(), *ours, *RIVALS],
         'rate': [name_of('poisson', timer) for timer in timers],
         'idle': [name_of('poisson', 'hybrid'), *RIVALS],
         'soak': [name_of('constant', 'hybrid')],
@@ -135,11 +135,15 @@ def run(rate, client, repetition, options):
             'gaps': CLIENTS[client].gaps, 'seconds': load.seconds, 'connections': load.connections,
             'shards': len(load.cores), 'recorded': len(stamps_ns),
             'unstamped': len(stamps_ns) - len(stamped_ns),
-            'client_cores': (seen['user_s'] + seen['sys_s']) / seen['wall_s'],
+            'client_cores': cores_used(seen),
             **arrivals.pacing(stamped_ns, rate),
         }
         row |= heard(lambda text: CLIENTS[client].read(load, text, stamped_ns), out)
     return row | {'verdict': fault(row, client, err)}
+
+
+def cores_used(seen):
+    return (seen['user_s'] + seen['sys_s']) / seen['wall_s']
 
 
 def fault(row, client, err):
@@ -205,7 +209,7 @@ def soak(rate, client, options):
                                      load.seconds + CLIENT_GRACE_S, sampler)
             _, received_ns = server.arrivals()
         row = base | {key: seen[key] for key in SOAK_FIELDS if key in seen}
-        row |= {'at_s': seen['wall_s'], 'client_cores': (seen['user_s'] + seen['sys_s']) / seen['wall_s'],
+        row |= {'at_s': seen['wall_s'], 'client_cores': cores_used(seen),
                 'rate': (seen['requests'] - 1) / seen['window_s'] if seen.get('window_s') else None,
                 'drift_ppm': arrivals.drift_ppm(received_ns, rate, SOAK_EVERY),
                 'product_clock': read_clock(report_of(load))}
@@ -215,6 +219,8 @@ def soak(rate, client, options):
     row['rate_error'] = row['rate'] / rate - 1 if row['rate'] else None
     if seen['exit'] not in CLIENTS[client].passes:
         row['verdict'] = failure(seen['exit'], err)
+    elif row['own_errors']:
+        row['verdict'] = f"the client counted {row['own_errors']} errors"
     row['verdict'] = row['verdict'] or 'kept'
     yield from [*sampler.rows, row]
 
@@ -249,8 +255,8 @@ def describe(options):
     text = [f'{options.repetitions} repetitions of {options.seconds} s a run; rates and clients in '
             f'random order (seed {options.seed}; the schedules of repetition r have seed '
             f'{options.seed} + r); client on core {cores}, recorder on core {options.server_core}. '
-            f'A run with more than {options.background} cores of foreign or stolen CPU is repeated, '
-            f'at most {options.attempts} times.', '']
+            f'A run with more than {options.background} cores of foreign or stolen CPU is '
+            f'repeated, at most {options.attempts} times.', '']
     text += [f'- {rate}/s over {connections_at(rate, options)} connections: {", ".join(clients)}'
              for rate, clients in plan(options)]
     if left_out(options):
