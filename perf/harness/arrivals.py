@@ -67,7 +67,8 @@ def serial_floor(rate, send_us, shards=1):
 def absolute_errors(instants_ns, due_ns):
     """How far the arrivals are from their schedule, sorted. A constant shift (the way of a request,
     the distance of two clocks) is taken out by the median."""
-    errors = [at - due for at, due in zip(instants_ns, due_ns)]
+    first = instants_ns[0]      # first, as whole numbers: a double holds ns since 1970 to 256 only
+    errors = [(at - first) - due for at, due in zip(instants_ns, due_ns)]
     middle = statistics.median(errors)
     return sorted(abs(error - middle) for error in errors)
 

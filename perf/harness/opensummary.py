@@ -299,8 +299,8 @@ def soak_of(end, samples):
     lines = [f"## {end['client']}, {end['rate_asked']}/s", '', *table(['what', 'value'], facts)]
     bounds = [['clock drift seen by the recorder, ppm', f'≤ {DRIFT_PPM_MOST}', *once(
                   drift, DRIFT_PPM_MOST, '.4f')],
-              [f'growth of memory after the first {SETTLED_SHARE:.0%}, KiB', f'≤ {GROWTH_KIB_MOST}',
-               *once(growth, GROWTH_KIB_MOST, '.0f')]]
+              [f'growth of memory after the first {SETTLED_SHARE:.0%}, KiB',
+               f'≤ {GROWTH_KIB_MOST}', *once(growth, GROWTH_KIB_MOST, '.0f')]]
     lines += ['Targets, of one run:', '', *table(['target', 'bound', 'measured', 'met'], bounds)]
     return lines + ['Drift: medians of the arrivals\' error against the constant schedule in the '
                     'first and the last tenth, both on the recorder\'s CLOCK_MONOTONIC.', '']
@@ -325,7 +325,8 @@ def doubts(rows):
     lines = ['## Runs', '', f'{len(rows)} runs, {len(rows) - sum(dropped.values())} kept.']
     if any(float(row['seconds']) < SECONDS_LEAST for row in rows):
         lines.append('- **runs this short only show that everything works**')
-    lines += [f'- left out, {reason}: {count}' for reason, count in sorted(grouped(dropped).items())]
+    lines += [f'- left out, {reason}: {count}'
+              for reason, count in sorted(grouped(dropped).items())]
     starved = [row for row in rows if int(row.get('starved') or 0)]
     if starved:
         most = max(int(row['starved']) for row in starved)

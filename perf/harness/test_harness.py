@@ -228,6 +228,10 @@ class Arrivals(unittest.TestCase):
         self.assertAlmostEqual(error['off_p50_us'], 0, delta=1e-3)
         self.assertAlmostEqual(error['off_p99_us'], 30, delta=1e-3)
 
+    def test_stamps_since_1970_keep_their_nanoseconds(self):
+        arrived = [1_796_039_034_056_300_204 + i * 100_000 + i % 2 * 100 for i in range(1000)]
+        self.assertAlmostEqual(arrivals.clockwork_error(arrived, 10_000)['off_p99_us'], 0.05)
+
     def test_one_bad_second_does_not_spoil_the_median_of_the_seconds(self):
         due = [i * 1e7 for i in range(500)]     # 5 s
         late = [10_000_000 if 100 <= i < 200 else 500 for i in range(500)]
