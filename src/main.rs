@@ -27,6 +27,9 @@ mod expression;
 #[cfg(target_os = "linux")]
 mod files;
 #[cfg(target_os = "linux")]
+#[cfg_attr(not(test), expect(dead_code, reason = "the report directory does not have them yet"))]
+mod hdr;
+#[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]
 mod plan;
