@@ -161,4 +161,60 @@ mod tests {
              needs 4 runs an arm, has 1 and 1; 1 more"
         );
     }
+
+    /// Every value in `value` as a JSON pointer.
+    fn pointers(value: &Value, prefix: &str, found: &mut Vec<String>) {
+        found.push(prefix.to_owned());
+        match value {
+            Value::Object(map) => {
+                map.iter().for_each(|(key, v)| pointers(v, &format!("{prefix}/{key}"), found));
+            }
+            Value::Array(list) => {
+                let numbered = list.iter().enumerate();
+                numbered.for_each(|(index, v)| pointers(v, &format!("{prefix}/{index}"), found));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn no_value_of_a_file_is_too_odd_to_be_told() {
+        let plain = summary(1000.0, 5e5, 2e6);
+        let mut places = Vec::new();
+        pointers(&plain, "", &mut places);
+        assert!(places.len() > 40, "{places:?}");
+        let odd = [
+            json!(null),
+            json!(true),
+            json!(u64::MAX),
+            json!(-1),
+            json!(1e300),
+            json!("\u{1b}[2J"),
+            json!([]),
+            json!([[u64::MAX, 0], {}]),
+            json!({"a": {"b": null}}),
+        ];
+        let gates = ["p99>+10%", "p50>1ms", "failed>+1%", "qps<1", "completed<5"];
+        let gates: Vec<Gate> = gates.iter().map(|text| Gate::parse(text).expect("valid")).collect();
+        for place in places.iter().filter(|place| !place.is_empty()) {
+            for value in &odd {
+                let mut changed = plain.clone();
+                *changed.pointer_mut(place).expect("it was found there") = value.clone();
+                if run::Run::new("x".into(), changed.clone(), Value::Null).is_err() {
+                    continue;
+                }
+                let arms = vec![arm("A", [changed.clone()]), arm("B", [plain.clone(), changed])];
+                let comparison = Comparison::of(arms, &gates, false);
+                let code = comparison.ending(false).0;
+                for text in [
+                    render::text(&comparison),
+                    render::markdown(&comparison),
+                    render::json(&comparison, code),
+                    junit::junit(&comparison.judgements),
+                ] {
+                    assert!(!text.contains('\u{1b}'), "{place}: {text}");
+                }
+            }
+        }
+    }
 }

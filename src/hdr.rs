@@ -315,8 +315,8 @@ mod tests {
         assert_ne!(sum, whole.histogram);
     }
 
-    /// Levels as in the examples of HdrHistogram and in the output of wrk2: five steps to the middle
-    /// of what is left, and the last value after them.
+    /// Levels as in the examples of HdrHistogram and in the output of wrk2: five steps to the
+    /// middle of what is left, and the last value after them.
     const PINNED: &str = "           Value     Percentile TotalCount 1/(1-Percentile)
 
         1.000447 0.000000000000          3           1.00

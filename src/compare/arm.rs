@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use glob::MatchOptions;
 use serde_json::{Deserializer, Value};
 
 use super::run::Run;
@@ -111,8 +112,10 @@ fn paths(part: &str) -> Result<Vec<PathBuf>, String> {
     if !part.contains(['*', '?', '[']) {
         return Err(format!("there is no {}", shown(part)));
     }
-    let found =
-        glob::glob(part).map_err(|error| format!("`{}` is no glob: {error}", shown(part)))?;
+    // As in a shell: no hidden file unless the pattern has the dot.
+    let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
+    let found = glob::glob_with(part, options)
+        .map_err(|error| format!("`{}` is no glob: {error}", shown(part)))?;
     let paths: Vec<PathBuf> =
         found.collect::<Result<_, _>>().map_err(|error| printable(&error.to_string()))?;
     if paths.is_empty() { Err(format!("nothing matches {}", shown(part))) } else { Ok(paths) }

@@ -203,8 +203,9 @@ fn host(run: &Run) -> Option<String> {
 
 fn cores(run: &Run) -> Option<String> {
     let shards = run.value("/cores/shards").as_array()?;
-    let ids: Option<Vec<usize>> =
-        shards.iter().map(|id| id.as_u64().and_then(|id| id.try_into().ok())).collect();
+    // No kernel has ids beyond that, but a file may.
+    let id = |id: &Value| Some(usize::from(u16::try_from(id.as_u64()?).ok()?));
+    let ids: Option<Vec<usize>> = shards.iter().map(id).collect();
     let spin = if run.value("/cores/spin") == &Value::Bool(true) { " spinning" } else { "" };
     Some(core_list(&ids?) + spin)
 }
