@@ -6,23 +6,29 @@
 //! usage error that names the flag, the value and what is allowed. [`to_yaml`] writes it in the
 //! schema of `config.yaml`.
 
+mod arrivals;
 mod document;
 mod flags;
+pub mod series;
 pub mod unit;
+mod value;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use loadgen_shards::phase::Timeouts;
+use loadgen_shards::order::Order;
+use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
 
-use crate::cli::{Common, Load, LoadCommand, Serve, WORKS_NOW};
-use crate::cores::{self, CoreRequest};
+use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve};
+use crate::cores::{self, CoreRequest, TimerRequest};
 use crate::error::{Error, shown};
-use crate::expression::Expression;
-use crate::request::url::{REDACTED, Secret, Url, masked, parse_port};
+use crate::expression::{Expression, RequestGoal};
+use crate::request::url::{REDACTED, Secret, Url};
 use crate::request::{Header, RequestShape};
+use value::{Duration, each, optional, parse, positive_count};
 
+pub use arrivals::{Arrivals, RampKind, RateShape};
 pub use document::to_yaml;
 pub use flags::flags;
 
@@ -35,12 +41,32 @@ pub struct Config {
     pub command: LoadCommand,
     /// What is loaded, in turn; empty: the endpoint embedded in this process.
     pub urls: Vec<Url>,
-    /// Connections over all shards together; `None`: 64 per shard, filled in by the plan.
+    /// When requests are due; `None` in closed loop.
+    pub arrivals: Option<Arrivals>,
+    /// Connections over all shards together: each with a request in flight, or in open loop those
+    /// opened before the first one. `None`: filled in by the plan.
     pub connections: Option<u32>,
+    /// Most connections of an open loop; `None`: filled in by the plan.
+    pub max_connections: Option<u32>,
+    /// What an open loop does beyond them.
+    pub overload: Overload,
+    /// Who watches the schedule; `None` in closed loop.
+    pub timer: Option<TimerRequest>,
     /// Stop after so many requests.
     pub requests: Option<u64>,
-    /// Stop after so long; 10 s when neither stop was given.
+    /// Stop after so long; 10 s when neither stop was given, and with `-d auto` the budget. `None`
+    /// too for a series of rates without a stop: its length, filled in by the plan.
     pub duration_ns: Option<u64>,
+    /// `-d auto`: stop when this is reached.
+    pub precision: Option<Precision>,
+    /// Longest time of `-d auto`, ns.
+    pub budget_ns: u64,
+    /// How often the run is repeated; 1: no repetition.
+    pub repeats: u32,
+    /// Which sample follows which.
+    pub order: Order,
+    /// Seed of the order.
+    pub order_seed: u64,
     /// Untracked phase before.
     pub warmup: Option<Warmup>,
     /// What is sent.
@@ -63,8 +89,18 @@ pub struct Config {
     pub run_timeout_ns: u64,
     /// All in flight silent, ns; 0 = off.
     pub response_idle_timeout_ns: u64,
+    /// What must hold in the end.
+    pub slo: Vec<Expression>,
+    /// What must not be true in the end.
+    pub fail_if: Vec<Expression>,
     /// What ends the run early; empty: the default rule of the plan.
     pub abort_if: Vec<Expression>,
+    /// What a request has to keep to count as good; empty: none is counted.
+    pub goodput: Vec<RequestGoal>,
+    /// Measure the floor of this host first.
+    pub floor: bool,
+    /// Kernel stamps for one request of so many.
+    pub wire_stamps: Option<u32>,
     /// One line on screen and one snapshot written each.
     pub interval_ns: u64,
 }
@@ -123,6 +159,15 @@ pub enum Warmup {
     Requests(u64),
 }
 
+/// What `-d auto` waits for: a percentile of the latency known so well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// The percentile in thousandths of a percent: 99 000 is p99.
+    pub milli_percent: u32,
+    /// Half the width of its 95 % interval as a share of its value, above 0 and at most 1.
+    pub share: f64,
+}
+
 /// `--connect-to HOST:PORT:ADDR:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectTo {
@@ -157,26 +202,36 @@ impl Config {
             Some(text) => parse(flag, text, unit::TIME_FORM, unit::time_ns),
             None => Ok(default_ns),
         };
-        let connections = optional(&flags.connections, parse_connections)?;
+        let arrivals = Arrivals::from_cli(command, &flags)?;
+        let connections = optional(&flags.connections, value::connections)?;
         if command == LoadCommand::Concurrency && connections.is_none() {
             return Err(Error::usage(
                 "concurrency needs -c N, the requests in flight, as in -c 32",
             ));
         }
-        let requests = optional(&flags.requests, parse_requests)?;
-        let duration_ns = optional(&flags.duration, parse_duration)?;
+        let common = CommonConfig::from_cli(common)?;
+        let Stop { requests, duration_ns, precision, budget_ns } = Stop::from_cli(&flags)?;
         let config = Config {
-            common: CommonConfig::from_cli(common)?,
             command,
-            urls: each(&flags.urls, parse_url)?,
+            urls: each(&flags.urls, value::url)?,
+            arrivals,
             connections,
+            max_connections: optional(&flags.max_connections, value::max_connections)?,
+            overload: optional(&flags.overload, value::overload)?.unwrap_or_default(),
+            timer: value::timer(command, &flags, common.spin)?,
             requests,
-            duration_ns: duration_ns.or(requests.is_none().then_some(DURATION_NS)),
-            warmup: optional(&flags.warmup, parse_warmup)?,
-            accept_status: optional(&flags.accept_status, parse_statuses)?.unwrap_or((200, 299)),
-            connect_to: each(&flags.connect_to, parse_connect_to)?,
+            duration_ns,
+            precision,
+            budget_ns,
+            repeats: optional(&flags.repeats, value::repeats)?.unwrap_or(1),
+            order: optional(&flags.order, value::order)?.unwrap_or(Order::Shuffle),
+            order_seed: optional(&flags.order_seed, |text| value::seed("--order-seed", text))?
+                .unwrap_or(common.seed),
+            warmup: optional(&flags.warmup, value::warmup)?,
+            accept_status: optional(&flags.accept_status, value::statuses)?.unwrap_or((200, 299)),
+            connect_to: each(&flags.connect_to, value::connect_to)?,
             unix_socket: flags.unix_socket.clone(),
-            source_ip: optional(&flags.source_ip, parse_source)?,
+            source_ip: optional(&flags.source_ip, value::source)?,
             keepalive: !flags.disable_keepalive,
             timeouts: Timeouts {
                 request_ns: time("--timeout", &flags.timeout, 0)?,
@@ -190,16 +245,62 @@ impl Config {
                 &flags.response_idle_timeout,
                 0,
             )?,
-            abort_if: each(&flags.abort_if, parse_abort_if)?,
-            interval_ns: optional(&flags.interval, parse_interval)?.unwrap_or(unit::NS_PER_S),
+            slo: each(&flags.slo, |text| value::expression("--slo", text))?,
+            fail_if: each(&flags.fail_if, |text| value::bad_sign("--fail-if", text))?,
+            abort_if: each(&flags.abort_if, |text| value::bad_sign("--abort-if", text))?,
+            goodput: optional(&flags.goodput, value::goodput)?.unwrap_or_default(),
+            floor: flags.floor,
+            wire_stamps: optional(&flags.wire_stamps, value::wire_stamps)?,
+            interval_ns: optional(&flags.interval, value::interval)?.unwrap_or(unit::NS_PER_S),
             request: RequestShape::from_cli(flags)?,
+            // In open loop the timer says who spins.
+            common: CommonConfig { spin: common.spin && !command.is_open_loop(), ..common },
         };
-        config.check_together()?;
+        config.check_transport()?;
+        config.check_load()?;
         Ok(config)
     }
 
-    /// What is right alone and wrong together.
-    fn check_together(&self) -> Result<(), Error> {
+    /// Load flags that are right alone and wrong together.
+    fn check_load(&self) -> Result<(), Error> {
+        if let (Some(connections), Some(most)) = (self.connections, self.max_connections)
+            && connections > most
+        {
+            return Err(Error::usage(format!(
+                "-c got `{connections}`, which is above --max-connections {most}; allowed: 1 to \
+                 {most}"
+            )));
+        }
+        let samples = self.urls.len().max(1);
+        if let Order::Single(index) = self.order
+            && index as usize >= samples
+        {
+            return Err(Error::value(
+                "--order",
+                &format!("single={index}"),
+                &format!("single=0 to single={}, as there are {samples} URLs", samples - 1),
+            ));
+        }
+        let flags = [("--slo", &self.slo), ("--fail-if", &self.fail_if)];
+        for (flag, list) in flags.into_iter().chain([("--abort-if", &self.abort_if)]) {
+            for expression in list {
+                let needs = if self.arrivals.is_none() && expression.needs_schedule() {
+                    "a schedule, which a closed loop does not have; allowed with poisson, \
+                     constant and gamma"
+                } else if self.goodput.is_empty() && expression.metric.needs_goodput() {
+                    "to know what is good: --goodput 'latency:50ms'"
+                } else {
+                    continue;
+                };
+                let text = shown(&expression.text);
+                return Err(Error::usage(format!("{flag} got `{text}`, which needs {needs}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where it goes: what is right alone and wrong together.
+    fn check_transport(&self) -> Result<(), Error> {
         let is_embedded = self.urls.is_empty();
         let redirects = [
             ("--connect-to", !self.connect_to.is_empty()),
@@ -229,6 +330,41 @@ impl Config {
             ));
         }
         Ok(())
+    }
+}
+
+/// What ends a run.
+struct Stop {
+    requests: Option<u64>,
+    duration_ns: Option<u64>,
+    precision: Option<Precision>,
+    budget_ns: u64,
+}
+
+impl Stop {
+    fn from_cli(flags: &LoadFlags) -> Result<Stop, Error> {
+        let requests = optional(&flags.requests, value::requests)?;
+        let precision = optional(&flags.precision, value::precision)?;
+        let budget_ns = optional(&flags.budget, value::budget)?;
+        let duration = optional(&flags.duration, value::duration)?;
+        let is_auto = duration == Some(Duration::Auto);
+        if is_auto && precision.is_none() {
+            return Err(Error::usage(
+                "-d auto needs --precision, how well to know what, as in --precision p99:5%",
+            ));
+        }
+        let of_auto = [("--precision", precision.is_some()), ("--budget", budget_ns.is_some())];
+        if let Some((flag, _)) = of_auto.into_iter().find(|(_, is_given)| *is_given && !is_auto) {
+            return Err(Error::usage(format!("{flag} needs -d auto, the run that it ends")));
+        }
+        let budget_ns = budget_ns.unwrap_or(BUDGET_NS);
+        let duration_ns = match duration {
+            Some(Duration::Time(ns)) => Some(ns),
+            Some(Duration::Auto) => Some(budget_ns),
+            None if requests.is_some() || flags.rate_series.is_some() => None,
+            None => Some(DURATION_NS),
+        };
+        Ok(Stop { requests, duration_ns, precision, budget_ns })
     }
 }
 
@@ -283,14 +419,7 @@ impl CommonConfig {
             }
             Some(path) => ReportDir::Path(path),
         };
-        let seed = match &common.seed {
-            Some(text) => {
-                parse("--seed", text, "a whole number from 0 to 18446744073709551615", |text| {
-                    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
-                })?
-            }
-            None => SEED,
-        };
+        let seed = optional(&common.seed, |text| value::seed("--seed", text))?.unwrap_or(SEED);
         let Common { spin, json, quiet, allow_untrusted, .. } = common;
         Ok(CommonConfig { cores, engine, spin, json, quiet, ui, report_dir, seed, allow_untrusted })
     }
@@ -330,7 +459,7 @@ impl ServeConfig {
 }
 
 impl RequestShape {
-    fn from_cli(flags: crate::cli::LoadFlags) -> Result<RequestShape, Error> {
+    fn from_cli(flags: LoadFlags) -> Result<RequestShape, Error> {
         let headers =
             flags.header.iter().map(|text| Header::parse(text)).collect::<Result<_, _>>()?;
         if flags.body.is_some() && flags.body_file.is_some() {
@@ -354,174 +483,25 @@ impl RequestShape {
     }
 }
 
-fn parse<T>(
-    flag: &str,
-    text: &str,
-    allowed: &str,
-    by: impl Fn(&str) -> Option<T>,
-) -> Result<T, Error> {
-    by(text).ok_or_else(|| Error::value(flag, text, allowed))
-}
-
-/// A flag that may be missing.
-fn optional<T>(
-    text: &Option<String>,
-    by: impl Fn(&str) -> Result<T, Error>,
-) -> Result<Option<T>, Error> {
-    text.as_deref().map(by).transpose()
-}
-
-/// A flag or argument that may be repeated.
-fn each<T>(texts: &[String], by: impl Fn(&str) -> Result<T, Error>) -> Result<Vec<T>, Error> {
-    texts.iter().map(|text| by(text)).collect()
-}
-
-fn positive_count(text: &str) -> Option<u64> {
-    unit::count(text).filter(|count| *count > 0)
-}
-
-fn parse_connections(text: &str) -> Result<u32, Error> {
-    if text.contains([',']) || text.contains("..") {
-        return Err(Error::usage(format!(
-            "-c (--connections) got `{}`: sweeps over a list or range are not in this version; \
-            {WORKS_NOW}",
-            shown(text)
-        )));
-    }
-    let form = format!("a number of connections from 1 to {CONNECTIONS_MAX}, such as 64 or 10k");
-    parse("-c (--connections)", text, &form, |text| {
-        let count = positive_count(text).and_then(|count| u32::try_from(count).ok());
-        count.filter(|count| *count <= CONNECTIONS_MAX)
-    })
-}
-
-fn parse_requests(text: &str) -> Result<u64, Error> {
-    parse("-n (--requests)", text, &format!("{}, at least 1", unit::COUNT_FORM), positive_count)
-}
-
-fn parse_source(text: &str) -> Result<IpAddr, Error> {
-    let form = "an IPv4 or IPv6 address of this host";
-    parse("--source-ip", text, form, |text| text.parse().ok())
-}
-
-fn parse_interval(text: &str) -> Result<u64, Error> {
-    parse("--interval", text, INTERVAL_FORM, |text| {
-        unit::time_ns(text).filter(|ns| *ns >= INTERVAL_NS_MIN)
-    })
-}
-
-fn parse_duration(text: &str) -> Result<u64, Error> {
-    let flag = "-d (--duration)";
-    if text == "auto" {
-        return Err(Error::usage(format!(
-            "{flag} auto is not in this version; allowed: {}",
-            unit::TIME_FORM
-        )));
-    }
-    match unit::time_ns(text) {
-        Some(ns) if ns > 0 => Ok(ns),
-        Some(_) => Err(Error::value(flag, text, "a time above 0")),
-        // In ab and hey -d is the body.
-        None => Err(Error::value(
-            flag,
-            text,
-            &format!("{} (a request body is given with -b)", unit::TIME_FORM),
-        )),
-    }
-}
-
-fn parse_warmup(text: &str) -> Result<Warmup, Error> {
-    let requests = || positive_count(text).map(Warmup::Requests);
-    let time = || unit::time_ns_with_unit(text).filter(|ns| *ns > 0).map(Warmup::Time);
-    // `2m` is two minutes here, and `2k` two thousand requests.
-    time().or_else(requests).ok_or_else(|| {
-        Error::value(
-            "--warmup",
-            text,
-            "a time with its unit such as 2s, or a number of requests such as 500",
-        )
-    })
-}
-
-fn parse_url(text: &str) -> Result<Url, Error> {
-    Url::parse(text).map_err(|why| Error::usage(format!("URL `{}` {why}", shown(&masked(text)))))
-}
-
-fn parse_abort_if(text: &str) -> Result<Expression, Error> {
-    let error = |why: &str| Error::usage(format!("--abort-if got `{}`, which {why}", shown(text)));
-    let expression = Expression::parse(text).map_err(|why| error(&why))?;
-    if expression.is_goal {
-        return Err(error(
-            "states with `:` what should hold; write what must not, as in 'p99>50ms' or \
-            'failed>1%'",
-        ));
-    }
-    Ok(expression)
-}
-
-fn parse_statuses(text: &str) -> Result<(u16, u16), Error> {
-    let status = |text: &str| {
-        let plain = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
-        if plain { text.parse::<u16>().ok().filter(|status| *status >= 100) } else { None }
-    };
-    parse("--accept-status", text, STATUS_FORM, |text| {
-        let (low, high) = text.split_once('-').unwrap_or((text, text));
-        let (low, high) = (status(low)?, status(high)?);
-        (low <= high).then_some((low, high))
-    })
-}
-
-fn parse_connect_to(text: &str) -> Result<ConnectTo, Error> {
-    let port_of = |text: &str| match text {
-        "" => Some(None),
-        text => parse_port(text).ok().map(Some),
-    };
-    let host_of = |text: &str| (!text.is_empty()).then(|| text.to_string());
-    parse("--connect-to", text, CONNECT_TO_FORM, |text| {
-        let (host, rest) = split_host(text)?;
-        let (port, rest) = rest.split_once(':')?;
-        let (address, address_port) = split_host(rest)?;
-        Some(ConnectTo {
-            host: host_of(host),
-            port: port_of(port)?,
-            address: host_of(address),
-            address_port: port_of(address_port)?,
-        })
-    })
-}
-
-/// `HOST:rest` or `[IPv6]:rest`, the host without brackets.
-fn split_host(text: &str) -> Option<(&str, &str)> {
-    match text.strip_prefix('[') {
-        Some(rest) => {
-            rest.split_once("]:").filter(|(host, _)| host.parse::<std::net::Ipv6Addr>().is_ok())
-        }
-        None => text.split_once(':'),
-    }
-}
-
 /// Most connections of one run; a shard's slots are u32 and each needs a descriptor, so this is far
 /// above any host.
 pub const CONNECTIONS_MAX: u32 = 1_000_000;
 const DURATION_NS: u64 = 10 * unit::NS_PER_S;
+const BUDGET_NS: u64 = 900 * unit::NS_PER_S;
 const CONNECT_TIMEOUT_NS: u64 = 5 * unit::NS_PER_S;
 const DRAIN_TIMEOUT_NS: u64 = 30 * unit::NS_PER_S;
-/// Shards hand over their recordings each 250 ms; no view can be finer.
-const INTERVAL_NS_MIN: u64 = loadgen_shards::limits::INTERVAL_NS;
 const SEED: u64 = 42;
 const LISTEN: &str = "127.0.0.1:8080";
 /// `sun_path` of a unix socket address, less its final NUL.
 const UNIX_PATH_BYTES_MAX: usize = 107;
-
-const STATUS_FORM: &str = "one status such as 404, or a range such as 200-399, within 100-999";
-const CONNECT_TO_FORM: &str = "HOST:PORT:ADDR:PORT, each part may be empty, IPv6 in brackets";
-const INTERVAL_FORM: &str = "a time of at least 250ms, such as 1s";
 const LISTEN_FORM: &str =
     "ADDR:PORT with a numeric address, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080";
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
+
+    use loadgen_shards::schedule::Process;
 
     use super::*;
     use crate::cli::{self, Parsed};
@@ -599,7 +579,36 @@ mod tests {
             (["-d", "0"], "-d", "above 0"),
             (["-d", "10x"], "-d", "a plain number is seconds"),
             (["-d", "{\"a\":1}"], "-d", "given with -b"),
-            (["-d", "auto"], "-d", "not in this version"),
+            (["-d", "auto"], "-d auto", "needs --precision"),
+            (["--precision", "p99:5%"], "--precision", "needs -d auto"),
+            (["--budget", "1m"], "--budget", "needs -d auto"),
+            (["--budget", "0"], "--budget", "above 0"),
+            (["--precision", "p99"], "--precision", "such as p99:5%"),
+            (["--precision", "p99:0%"], "--precision", "above 0%"),
+            (["--precision", "p99:5"], "--precision", "p99:5%"),
+            (["--precision", "mean:5%"], "--precision", "a percentile"),
+            (["--precision", "p99.9999:5%"], "--precision", "a percentile"),
+            (["--repeats", "0"], "--repeats", "from 1 to 1000"),
+            (["--order", "random2"], "--order", "shuffle, sequential, random"),
+            (["--order", "single"], "--order", "single=I"),
+            (["--order", "single="], "--order", "single=I"),
+            (["--order", "single=-1"], "--order", "single=I"),
+            (["--order", "single=1"], "--order", "single=0 to single=0"),
+            (["--order-seed", "x"], "--order-seed", "whole number"),
+            (["--wire-stamps", "100"], "--wire-stamps", "such as 1/100"),
+            (["--wire-stamps", "1/0"], "--wire-stamps", "at least 1"),
+            (["--wire-stamps", "1/x"], "--wire-stamps", "at least 1"),
+            (["--slo", "p99"], "--slo", "shell"),
+            (["--slo", "ttft.p99:5ms"], "--slo", "does not measure"),
+            (["--slo", "lateness.p99:5us"], "--slo", "closed loop"),
+            (["--slo", "goodput:95%"], "--slo", "--goodput"),
+            (["--fail-if", "p99"], "--fail-if", "shell"),
+            (["--fail-if", "p99:5ms"], "--fail-if", "must not"),
+            (["--fail-if", "achieved<0.99*target"], "--fail-if", "closed loop"),
+            (["--abort-if", "pool_wait.p99>1s"], "--abort-if", "closed loop"),
+            (["--abort-if", "offered<5"], "--abort-if", "closed loop"),
+            (["--goodput", "ttft:5ms"], "--goodput", "not in this version"),
+            (["--goodput", ""], "--goodput", "latency, service and ttfb"),
             (["-d", "999999h"], "-d", "366 days"),
             (["--timeout", "soon"], "--timeout", "500ms"),
             (["--connect-timeout", "-1s"], "--connect-timeout", ""),
@@ -657,6 +666,192 @@ mod tests {
     }
 
     #[test]
+    fn a_load_at_a_rate_is_typed_with_its_defaults() {
+        let config = config(&["poisson", "http://h/", "-R", "90/m"]).expect("valid");
+        let arrivals = Arrivals { process: Process::Poisson, rate: RateShape::Constant(1.5) };
+        assert_eq!(config.arrivals, Some(arrivals));
+        assert_eq!((config.connections, config.max_connections), (None, None));
+        assert_eq!(config.overload, Overload::Queue);
+        assert_eq!(config.timer, Some(TimerRequest::Auto));
+        assert_eq!((config.order, config.order_seed), (Order::Shuffle, 42));
+        assert_eq!(config.duration_ns, Some(10_000_000_000));
+        assert_eq!((config.precision, config.repeats, config.wire_stamps), (None, 1, None));
+        let closed = self::config(&["http://h/", "--seed", "7"]).expect("valid");
+        assert_eq!((closed.arrivals, closed.timer, closed.order_seed), (None, None, 7));
+    }
+
+    #[test]
+    fn every_process_and_rate_is_typed() {
+        let arrivals = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            config(&words).expect(line).arrivals.expect("open loop")
+        };
+        let gamma = |shape| Process::Gamma { shape };
+        for (line, process) in [
+            ("poisson -R 5", Process::Poisson),
+            ("constant -R 5", Process::Constant { jitter: 0.0 }),
+            ("constant -R 5 --jitter 10%", Process::Constant { jitter: 0.1 }),
+            ("constant -R 5 --jitter 50%", Process::Constant { jitter: 0.5 }),
+            ("gamma -R 5", gamma(1.0)),
+            ("gamma -R 5 --burstiness 0.25", gamma(0.25)),
+            ("gamma -R 5 --burstiness 0.001", gamma(0.001)),
+            ("gamma -R 5 --burstiness inf", Process::Constant { jitter: 0.0 }),
+        ] {
+            assert_eq!(arrivals(line).process, process, "{line}");
+            assert!(process.is_valid(), "{line}");
+        }
+        let ramp = |kind, from, to, time_ns| RateShape::Ramp { kind, from, to, time_ns };
+        for (line, rate) in [
+            ("-R 0.5", RateShape::Constant(0.5)),
+            ("-R 10M", RateShape::Constant(1e7)),
+            ("-R 1/h", RateShape::Constant(1.0 / 3600.0)),
+            (
+                "-R 1k --ramp linear --ramp-from 10 --ramp-time 1m",
+                ramp(RampKind::Linear, 10.0, 1000.0, 60_000_000_000),
+            ),
+            (
+                "-R 1 --ramp exponential --ramp-from 2k --ramp-time 500ms",
+                ramp(RampKind::Exponential, 2000.0, 1.0, 500_000_000),
+            ),
+            ("--rate-series f", RateShape::Series { path: "f".into(), points: Vec::new() }),
+        ] {
+            assert_eq!(arrivals(&format!("poisson {line}")).rate, rate, "{line}");
+        }
+        let series = config(&["poisson", "--rate-series", "f"]).expect("valid");
+        assert_eq!(series.duration_ns, None, "as long as the series");
+    }
+
+    #[test]
+    fn wrong_values_of_a_rate_name_the_flag_the_value_and_what_is_allowed() {
+        for (line, says) in [
+            ("poisson -R 0", "-R (--rate) got `0`; allowed: a rate above 0"),
+            ("poisson -R -5", "got `-5`"),
+            ("poisson -R NaN", "got `NaN`"),
+            ("poisson -R inf", "got `inf`"),
+            ("poisson -R 10000001", "at most 10M a second"),
+            ("poisson -R 11M", "got `11M`"),
+            ("poisson -R 5x", "got `5x`"),
+            ("poisson -R 1,8,64", "a sweep over a list or range is not in this version"),
+            ("poisson -R 1k..16k*2", "a sweep"),
+            ("poisson -R 5 -c 1,8", "a sweep"),
+            ("poisson", "poisson needs -R RATE"),
+            ("constant http://h/", "constant needs -R RATE"),
+            ("gamma -R 5 --burstiness 0", "--burstiness got `0`; allowed: a shape from 0.001"),
+            ("gamma -R 5 --burstiness -1", "got `-1`"),
+            ("gamma -R 5 --burstiness NaN", "got `NaN`"),
+            ("gamma -R 5 --burstiness 0.0001", "inf (= constant)"),
+            ("constant -R 5 --jitter 51%", "--jitter got `51%`; allowed"),
+            ("constant -R 5 --jitter 0.1", "got `0.1`"),
+            ("constant -R 5 --jitter -1%", "got `-1%`"),
+            ("poisson -R 5 --ramp steep", "--ramp got `steep`; allowed: linear, exponential"),
+            ("poisson -R 5 --ramp linear", "--ramp needs --ramp-from too"),
+            ("poisson -R 5 --ramp-time 1m", "--ramp-time needs --ramp too"),
+            ("poisson -R 5 --ramp linear --ramp-from 0 --ramp-time 1m", "--ramp-from got `0`"),
+            ("poisson -R 5 --ramp linear --ramp-from 1 --ramp-time 0", "--ramp-time got `0`"),
+            ("poisson -R 5 --rate-series f", "-R (--rate) and --rate-series exclude each other"),
+            ("poisson --ramp linear --rate-series f", "--ramp and --rate-series exclude"),
+            ("poisson -R 5 --max-connections 0", "--max-connections got `0`"),
+            ("poisson -R 5 -c 9 --max-connections 8", "-c got `9`, which is above"),
+            ("poisson -R 5 --overload wait", "--overload got `wait`; allowed: queue, drop"),
+            ("poisson -R 5 --timer fast", "--timer got `fast`; allowed: auto, dedicated"),
+            ("poisson -R 5 --timer-core x", "--timer-core got `x`"),
+            ("poisson -R 5 --timer-core 0-1", "--timer-core got `0-1`"),
+            ("poisson -R 5 --timer-core 9999", "--timer-core got `9999`"),
+            ("poisson -R 5 --timer inline --timer-core 1", "--timer inline has no core"),
+            ("poisson -R 5 --spin --timer sleep", "--spin and --timer sleep exclude each other"),
+            ("poisson -R 5 --spin --timer hybrid", "--spin and --timer hybrid exclude"),
+        ] {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let error = config(&words).expect_err(line);
+            assert_eq!(error.exit_code(), 2, "{line}");
+            let text = error.to_string();
+            assert!(text.contains(says) && !text.contains('\n'), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn timer_is_what_was_asked_for_and_spin_is_inline() {
+        let timer = |line: &str| {
+            let line = format!("poisson -R 5 {line}");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let config = config(&words).expect("valid");
+            assert!(!config.common.spin, "{line}: the timer says it");
+            config.timer.expect("open loop")
+        };
+        let dedicated = |core| TimerRequest::Dedicated { core };
+        for (line, expected) in [
+            ("", TimerRequest::Auto),
+            ("--timer auto", TimerRequest::Auto),
+            ("--timer hybrid", TimerRequest::Hybrid),
+            ("--timer sleep", TimerRequest::Sleep),
+            ("--timer inline", TimerRequest::Inline),
+            ("--timer dedicated", dedicated(None)),
+            ("--timer-core 3", dedicated(Some(3))),
+            ("--timer auto --timer-core 3", dedicated(Some(3))),
+            ("--timer dedicated --timer-core 3 --spin", dedicated(Some(3))),
+            ("--spin", TimerRequest::Inline),
+            ("--spin --timer inline", TimerRequest::Inline),
+        ] {
+            assert_eq!(timer(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_run_as_long_as_its_precision_needs_has_a_budget() {
+        let auto = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let config = config(&words).expect(line);
+            let Precision { milli_percent, share } = config.precision.expect("auto");
+            (config.duration_ns, config.requests, milli_percent, share, config.budget_ns)
+        };
+        const S: u64 = unit::NS_PER_S;
+        for (line, expected) in [
+            ("http://h/ -d auto --precision p99:5%", (Some(900 * S), None, 99_000, 0.05, 900 * S)),
+            (
+                "poisson -R 5 -d auto --precision latency.p99.9:2.5% --budget 1m -n 50",
+                (Some(60 * S), Some(50), 99_900, 0.025, 60 * S),
+            ),
+            (
+                "concurrency -c 5 -d auto --precision median:100%",
+                (Some(900 * S), None, 50_000, 1.0, 900 * S),
+            ),
+        ] {
+            assert_eq!(auto(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_schedule_or_goals_is_taken_where_they_are() {
+        let config = config(&[
+            "poisson",
+            "-R",
+            "5",
+            "--slo",
+            "lateness.p99:50us",
+            "--slo",
+            "goodput:95%",
+            "--fail-if",
+            "achieved<0.99*target",
+            "--abort-if",
+            "dropped>1%",
+            "--goodput",
+            "latency:50ms,ttfb:5ms",
+            "--wire-stamps",
+            "1/100",
+            "--floor",
+            "--repeats",
+            "3",
+        ])
+        .expect("valid");
+        assert_eq!((config.slo.len(), config.fail_if.len(), config.abort_if.len()), (2, 1, 1));
+        assert!(config.fail_if[0].of_target);
+        assert_eq!(config.goodput.len(), 2);
+        assert_eq!((config.wire_stamps, config.floor, config.repeats), (Some(100), true, 3));
+        let two = ["http://a/", "http://b/", "--order", "single=1"];
+        assert_eq!(self::config(&two).expect("valid").order, Order::Single(1));
+    }
+
+    #[test]
     fn connect_to_has_four_parts_that_may_be_empty() {
         let text = |text: &str| Some(text.to_string());
         for (line, host, port, address, address_port) in [
@@ -666,7 +861,7 @@ mod tests {
             (":::", None, None, None, None),
         ] {
             let expected = ConnectTo { host, port, address, address_port };
-            assert_eq!(parse_connect_to(line), Ok(expected), "{line}");
+            assert_eq!(value::connect_to(line), Ok(expected), "{line}");
         }
     }
 }

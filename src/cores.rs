@@ -5,6 +5,7 @@
 //! once.
 
 mod quota;
+mod timer;
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -12,6 +13,7 @@ use std::path::Path;
 use crate::error::Error;
 
 pub use quota::quota;
+pub use timer::{Timer, TimerRequest};
 
 /// What this process may use of the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,14 +65,34 @@ pub enum CoreRequest {
 pub struct Need {
     /// `--cores`, `-t` or nothing.
     pub request: CoreRequest,
-    /// Connections over all shards, where known.
+    /// Connections over all shards, where known: `-c`.
     pub connections: Option<u32>,
+    /// Most connections of an open loop, where known.
+    pub max_connections: Option<u32>,
+    /// Who watches the schedule; `None`: a closed loop.
+    pub timer: Option<TimerRequest>,
     /// The endpoint is on this host.
     pub is_local: bool,
     /// The endpoint is in this process, and so has no other cores than ours.
     pub is_embedded: bool,
-    /// `--spin`.
+    /// `--spin` of a closed loop.
     pub spin: bool,
+}
+
+impl Need {
+    /// A shard beyond this many would have no connection.
+    fn connections_least(&self) -> usize {
+        let given = self.connections.into_iter().chain(self.max_connections);
+        given.min().map_or(usize::MAX, |connections| connections as usize)
+    }
+
+    /// Connections that decide how many shards are worth it, and how many a shard needs for that.
+    fn worth(&self) -> (Option<u32>, u32) {
+        match self.timer {
+            None => (self.connections, CONNECTIONS_PER_SHARD),
+            Some(_) => (self.max_connections, CONNECTIONS_PER_SHARD_OPEN),
+        }
+    }
 }
 
 /// The decision.
@@ -80,22 +102,36 @@ pub struct Choice {
     pub cores: Vec<usize>,
     /// How they were chosen, in words.
     pub reason: String,
-    /// Whether shards spin.
-    pub spin: bool,
+    /// Who watches the schedule; of a closed loop, whether shards spin.
+    pub timer: Timer,
+    /// How it was chosen, in words.
+    pub timer_reason: String,
     /// What the user should know.
     pub notices: Vec<String>,
 }
 
-/// Chooses the cores of the shards.
+/// Chooses the cores of the shards and the timer.
 pub fn choose(host: &Host, need: &Need) -> Result<Choice, Error> {
+    let timer_core = match need.timer {
+        Some(TimerRequest::Dedicated { core }) => core,
+        _ => None,
+    };
+    if let Some(core) = timer_core {
+        timer::check_core(host, core)?;
+        if let CoreRequest::List(list) = &need.request {
+            timer::check_apart(core, list)?;
+        }
+    }
+    let usable: Vec<usize> =
+        host.allowed.iter().copied().filter(|core| Some(*core) != timer_core).collect();
     let (mut cores, mut reason) = match &need.request {
-        CoreRequest::Default => by_default(host, need),
+        CoreRequest::Default => by_default(host, need, &usable),
         CoreRequest::List(list) => (listed(host, list)?, "--cores".to_string()),
-        CoreRequest::Count(count) => (first(host, *count)?, format!("-t {count}")),
+        CoreRequest::Count(count) => (first(&usable, *count)?, format!("-t {count}")),
     };
     let mut notices = Vec::new();
-    // A shard without a connection would do nothing. The default has 8 or more for each.
-    let limit = need.connections.map_or(usize::MAX, |connections| connections as usize);
+    // A shard without a connection would do nothing. The default has more for each.
+    let limit = need.connections_least();
     if limit < cores.len() {
         notices.push(format!(
             "{limit} connections for {} cores: only {limit} shards start",
@@ -104,48 +140,80 @@ pub fn choose(host: &Host, need: &Need) -> Result<Choice, Error> {
         reason = format!("{reason}, less those without a connection");
         cores.truncate(limit);
     }
-    let shards = cores.len();
-    // An endpoint of its own may run on cores that our mask does not show.
-    let its_cores = if need.is_embedded { host.allowed.len() } else { host.online };
-    let is_sharing = need.is_local && shards >= its_cores;
-    if is_sharing {
-        let remedy = if shards > 1 { "; leave it one: --cores LIST or -t N" } else { "" };
-        notices.push(format!(
-            "the endpoint is on this host and has no core of its own, as the shards take all \
-            {shards} allowed: \
-             latency includes waiting for the CPU{remedy}"
-        ));
-    }
-    let over_quota = host.quota.filter(|quota| *quota < shards as f64);
-    if let Some(quota) = over_quota {
-        notices.push(format!(
-            "the CPU quota of {quota} cores is below the {shards} shards: the kernel will \
-            throttle them"
-        ));
-    }
-    if need.spin && (is_sharing || over_quota.is_some()) {
-        let why = if is_sharing {
-            "the endpoint shares the cores"
-        } else {
-            "the CPU quota is below the cores"
-        };
-        notices.push(format!("--spin is off: {why}, so spinning would only slow the run"));
-    }
-    let spin = need.spin && !is_sharing && over_quota.is_none();
-    Ok(Choice { cores, reason, spin, notices })
+    let timer_core = match need.timer {
+        Some(timer) if timer.is_dedicated() => {
+            Some(timer_core.map_or_else(|| timer::free_core(host, &cores), Ok)?)
+        }
+        _ => None,
+    };
+    let no_spin = crowding(host, need, cores.len(), timer_core.is_some(), &mut notices);
+    let (timer, timer_reason, notice) = match need.timer {
+        Some(request) => timer::decide(request, timer_core, no_spin),
+        None => without_schedule(need.spin, no_spin),
+    };
+    notices.extend(notice);
+    Ok(Choice { cores, reason, timer, timer_reason, notices })
 }
 
-/// Mask and quota; half of it when the endpoint is on this host; not more than 8 connections are
-/// worth.
-fn by_default(host: &Host, need: &Need) -> (Vec<usize>, String) {
+/// Tells who has to share a core, and why nobody may spin then.
+fn crowding(
+    host: &Host,
+    need: &Need,
+    shards: usize,
+    has_timer_core: bool,
+    notices: &mut Vec<String>,
+) -> Option<&'static str> {
+    let taken = shards + usize::from(has_timer_core);
+    // An endpoint of its own may run on cores that our mask does not show.
+    let its_cores = if need.is_embedded { host.allowed.len() } else { host.online };
+    if need.is_local && taken >= its_cores {
+        let who = if has_timer_core { "shards and timer" } else { "the shards" };
+        let remedy = if shards > 1 { "; leave it one: --cores LIST or -t N" } else { "" };
+        notices.push(format!(
+            "the endpoint is on this host and has no core of its own, as {who} take all {taken} \
+             allowed: latency includes waiting for the CPU{remedy}"
+        ));
+    }
+    if let Some(quota) = host.quota.filter(|quota| *quota < taken as f64) {
+        let who = if has_timer_core { " and the timer" } else { "" };
+        notices.push(format!(
+            "the CPU quota of {quota} cores is below the {shards} shards{who}: the kernel will \
+             throttle them"
+        ));
+    }
+    // Beside a timer that has the last core, the shards still have their own.
+    if need.is_local && shards >= its_cores {
+        Some("the endpoint shares the cores")
+    } else if host.quota.is_some_and(|quota| quota < taken as f64) {
+        Some("the CPU quota is below the cores")
+    } else {
+        None
+    }
+}
+
+/// Of a closed loop: whether its shards spin.
+fn without_schedule(spin: bool, no_spin: Option<&str>) -> (Timer, String, Option<String>) {
+    let notice = no_spin
+        .filter(|_| spin)
+        .map(|why| format!("--spin is off: {why}, so spinning would only slow the run"));
+    let timer = if spin && no_spin.is_none() { Timer::Inline } else { Timer::Sleep };
+    (timer, "a closed loop has no schedule".to_string(), notice)
+}
+
+/// Mask and quota, less the timer's; half of it when the endpoint is on this host; not more than
+/// the connections are worth.
+fn by_default(host: &Host, need: &Need, usable: &[usize]) -> (Vec<usize>, String) {
     let allowed = host.allowed.len();
     let budget = host.budget();
+    let has_timer_core = need.timer.is_some_and(TimerRequest::is_dedicated);
+    let for_shards = budget.saturating_sub(usize::from(has_timer_core)).max(1);
     // Half of two or more never holds the last core, which is the endpoint's.
-    let share = if need.is_local { (budget / 2).max(1) } else { budget };
-    let useful = need
-        .connections
-        .map_or(usize::MAX, |connections| connections.div_ceil(CONNECTIONS_PER_SHARD) as usize);
-    let shards = share.min(useful).max(1);
+    let share = if need.is_local { (for_shards / 2).max(1) } else { for_shards };
+    let (connections, per_shard) = need.worth();
+    let worth =
+        connections.map_or(usize::MAX, |connections| connections.div_ceil(per_shard) as usize);
+    let limit = need.connections_least();
+    let shards = share.min(worth).min(limit).max(1);
     let of_allowed = match allowed {
         1 => "the only allowed core".to_string(),
         _ if shards == allowed => format!("all {allowed} allowed cores"),
@@ -155,15 +223,20 @@ fn by_default(host: &Host, need: &Need) -> (Vec<usize>, String) {
     if budget < allowed {
         reasons.push(format!("the CPU quota is {}", host.quota.unwrap_or_default()));
     }
-    if need.is_local && share < budget {
+    if for_shards < budget {
+        reasons.push("one is the timer's".to_string());
+    }
+    if need.is_local && share < for_shards {
         reasons.push("the endpoint is on this host".to_string());
     }
-    if shards < share {
-        reasons.push(format!("a shard is worth {CONNECTIONS_PER_SHARD} connections"));
+    if worth < share && worth <= limit {
+        reasons.push(format!("a shard is worth {per_shard} connections"));
+    } else if limit < share {
+        reasons.push("each needs a connection".to_string());
     }
     let because =
         if reasons.is_empty() { String::new() } else { format!(", as {}", reasons.join(" and ")) };
-    (host.allowed[..shards].to_vec(), format!("{of_allowed}{because}"))
+    (usable[..shards].to_vec(), format!("{of_allowed}{because}"))
 }
 
 fn listed(host: &Host, list: &[usize]) -> Result<Vec<usize>, Error> {
@@ -181,14 +254,15 @@ fn listed(host: &Host, list: &[usize]) -> Result<Vec<usize>, Error> {
     )))
 }
 
-fn first(host: &Host, count: usize) -> Result<Vec<usize>, Error> {
-    let allowed = host.allowed.len();
-    if count <= allowed {
-        return Ok(host.allowed[..count].to_vec());
+fn first(usable: &[usize], count: usize) -> Result<Vec<usize>, Error> {
+    let most = usable.len();
+    if count <= most {
+        return Ok(usable[..count].to_vec());
     }
     Err(Error::setup(format!(
-        "-t got `{count}`, but this process may use {allowed} cores: {}; allowed: 1 to {allowed}",
-        list_text(&host.allowed)
+        "-t got `{count}`, but the shards of this process may use {most} cores: {}; allowed: 1 to \
+         {most}",
+        list_text(usable)
     )))
 }
 
@@ -201,16 +275,16 @@ pub struct EndpointCores {
     pub is_shared: bool,
 }
 
-/// The allowed cores that the shards do not use, the last ones first, as far as the quota goes; if
-/// none is left, the last core, shared.
-pub fn endpoint_cores(host: &Host, shard_cores: &[usize]) -> EndpointCores {
+/// The allowed cores that shards and timer do not use, the last ones first, as far as the quota
+/// goes; if none is left, the last core, shared.
+pub fn endpoint_cores(host: &Host, taken: &[usize]) -> EndpointCores {
     let mut cores: Vec<usize> =
-        host.allowed.iter().copied().filter(|core| !shard_cores.contains(core)).collect();
+        host.allowed.iter().copied().filter(|core| !taken.contains(core)).collect();
     if cores.is_empty() {
         let last = *host.allowed.last().expect("a process may use at least one core");
         return EndpointCores { cores: vec![last], is_shared: true };
     }
-    let count = host.budget().saturating_sub(shard_cores.len()).clamp(1, cores.len());
+    let count = host.budget().saturating_sub(taken.len()).clamp(1, cores.len());
     let skipped = cores.len() - count;
     EndpointCores { cores: cores.split_off(skipped), is_shared: false }
 }
@@ -286,6 +360,9 @@ pub fn is_local(address: IpAddr) -> bool {
 pub const CORE_ID_MAX: usize = 8191;
 /// Connections from which on one more shard pays: fewer leave it idle too often.
 pub const CONNECTIONS_PER_SHARD: u32 = 8;
+/// The same in open loop, where a split pool makes requests wait for a connection while another
+/// shard has one free.
+const CONNECTIONS_PER_SHARD_OPEN: u32 = 64;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const LIST_FORM: &str = "allowed: cores such as 0-15, 0,2,4 or 0-3,8, each once";
 
@@ -299,7 +376,15 @@ mod tests {
     }
 
     fn need(request: CoreRequest, connections: Option<u32>, is_local: bool) -> Need {
-        Need { request, connections, is_local, is_embedded: false, spin: false }
+        Need {
+            request,
+            connections,
+            max_connections: None,
+            timer: None,
+            is_local,
+            is_embedded: false,
+            spin: false,
+        }
     }
 
     #[test]
@@ -478,10 +563,9 @@ mod tests {
             ("0-3", None, CoreRequest::Count(4), false, true, None),
             ("0", None, CoreRequest::Default, true, false, Some("no core of its own")),
         ] {
-            let need =
-                Need { request, connections: None, is_local, is_embedded: false, spin: true };
+            let need = Need { spin: true, ..need(request, None, is_local) };
             let choice = choose(&host(allowed, quota), &need).expect("fits");
-            assert_eq!(choice.spin, spin, "{allowed} {quota:?} {need:?}");
+            assert_eq!(choice.timer == Timer::Inline, spin, "{allowed} {quota:?} {need:?}");
             match notice {
                 Some(notice) => {
                     let notices = choice.notices.join("\n");
@@ -492,6 +576,112 @@ mod tests {
                 }
                 None => assert!(choice.notices.is_empty(), "{:?}", choice.notices),
             }
+        }
+    }
+
+    fn open(request: CoreRequest, timer: TimerRequest) -> Need {
+        Need { timer: Some(timer), ..need(request, None, false) }
+    }
+
+    #[test]
+    fn a_shard_of_an_open_loop_is_worth_64_connections() {
+        for (connections, max_connections, cores, because) in [
+            (None, None, "0-15", "all 16 allowed cores"),
+            (None, Some(64), "0", "as a shard is worth 64 connections"),
+            (None, Some(65), "0-1", "as a shard is worth 64 connections"),
+            (Some(8), Some(1024), "0-7", "as each needs a connection"),
+            (Some(8), None, "0-7", "as each needs a connection"),
+            (Some(64), Some(10_000), "0-15", "all 16 allowed cores"),
+        ] {
+            let need = Need {
+                connections,
+                max_connections,
+                ..open(CoreRequest::Default, TimerRequest::Auto)
+            };
+            let choice = choose(&host("0-15", None), &need).expect("fits");
+            assert_eq!(list_text(&choice.cores), cores, "{connections:?} {max_connections:?}");
+            assert!(choice.reason.contains(because), "{}", choice.reason);
+            assert!(choice.notices.is_empty(), "{:?}", choice.notices);
+        }
+    }
+
+    #[test]
+    fn timer_is_hybrid_unless_asked_for_or_without_whole_cores() {
+        use TimerRequest::{Auto, Dedicated, Hybrid, Inline, Sleep};
+        for (allowed, quota, request, is_local, asked, timer, reason) in [
+            ("0-3", None, CoreRequest::Default, false, Auto, Timer::Hybrid, "the default"),
+            ("0-3", None, CoreRequest::Default, true, Auto, Timer::Hybrid, "the default"),
+            ("0-3", None, CoreRequest::Default, true, Inline, Timer::Inline, "--timer inline"),
+            ("0-3", None, CoreRequest::Default, false, Sleep, Timer::Sleep, "--timer sleep"),
+            ("0-3", Some(2.0), CoreRequest::Default, false, Auto, Timer::Hybrid, "the default"),
+            ("0-3", Some(2.0), CoreRequest::Count(4), false, Auto, Timer::Sleep, "CPU quota"),
+            ("0-3", Some(0.5), CoreRequest::Default, false, Hybrid, Timer::Sleep, "CPU quota"),
+            ("0-3", None, CoreRequest::Count(4), true, Inline, Timer::Sleep, "shares the cores"),
+            ("0-3", None, CoreRequest::Count(4), false, Inline, Timer::Inline, "--timer inline"),
+            ("0", None, CoreRequest::Default, true, Auto, Timer::Sleep, "shares the cores"),
+            (
+                "0-3",
+                Some(3.5),
+                CoreRequest::Count(3),
+                false,
+                Dedicated { core: None },
+                Timer::Sleep,
+                "CPU quota",
+            ),
+        ] {
+            let need = Need { is_local, ..open(request, asked) };
+            let choice = choose(&host(allowed, quota), &need).expect("fits");
+            assert_eq!(choice.timer, timer, "{allowed} {quota:?} {need:?}");
+            assert!(choice.timer_reason.contains(reason), "{}", choice.timer_reason);
+            let notices = choice.notices.join("\n");
+            let is_replaced = !matches!(asked, Auto | Sleep) && timer == Timer::Sleep;
+            assert_eq!(notices.contains("replaced by sleep"), is_replaced, "{notices}");
+        }
+    }
+
+    #[test]
+    fn dedicated_timer_has_a_core_beside_the_shards() {
+        let dedicated = |core| TimerRequest::Dedicated { core };
+        let list = |text: &str| CoreRequest::List(parse_list(text).expect("a list"));
+        for (allowed, quota, request, is_local, core, shards, timer) in [
+            ("0-3", None, CoreRequest::Default, false, None, "0-2", 3),
+            ("0-3", None, CoreRequest::Default, false, Some(1), "0,2-3", 1),
+            ("0-7", None, CoreRequest::Default, true, None, "0-2", 3),
+            ("0-1", None, CoreRequest::Default, false, None, "0", 1),
+            ("0-1", None, CoreRequest::Default, true, None, "0", 1),
+            ("0-1", None, CoreRequest::Default, true, Some(0), "1", 0),
+            ("0-15", Some(4.0), CoreRequest::Default, false, None, "0-2", 3),
+            ("0-3", None, list("1,3"), false, None, "1,3", 0),
+            ("0-3", None, list("1,3"), false, Some(2), "1,3", 2),
+            ("0-3", None, CoreRequest::Count(2), false, Some(0), "1-2", 0),
+            ("0-3", None, CoreRequest::Count(3), false, None, "0-2", 3),
+        ] {
+            let need = Need { is_local, ..open(request, dedicated(core)) };
+            let choice = choose(&host(allowed, quota), &need).expect("fits");
+            assert_eq!(list_text(&choice.cores), shards, "{allowed} {need:?}");
+            assert_eq!(choice.timer, Timer::Dedicated { core: timer }, "{allowed} {need:?}");
+            let is_crowded = is_local && allowed == "0-1";
+            assert_eq!(choice.notices.len(), usize::from(is_crowded), "{:?}", choice.notices);
+        }
+    }
+
+    #[test]
+    fn no_core_for_the_timer_is_an_error_that_says_what_to_type() {
+        let dedicated = |core| TimerRequest::Dedicated { core };
+        for (allowed, request, core, code, says) in [
+            ("0-3", CoreRequest::List(vec![0, 1]), Some(1), 2, "--timer-core got `1`"),
+            ("0-3", CoreRequest::List(vec![0, 1]), Some(1), 2, "that --cores does not name"),
+            ("0-3", CoreRequest::Default, Some(4), 3, "allowed here: 0-3"),
+            ("0", CoreRequest::Default, Some(0), 3, "--timer hybrid"),
+            ("0", CoreRequest::Default, None, 3, "--timer hybrid"),
+            ("0-3", CoreRequest::Count(4), None, 3, "--cores 0-2, or -t 3"),
+            ("0-3", CoreRequest::List(vec![0, 1, 2, 3]), None, 3, "--cores 0-2, or -t 3"),
+            ("0-3", CoreRequest::Count(4), Some(3), 3, "allowed: 1 to 3"),
+        ] {
+            let need = open(request, dedicated(core));
+            let error = choose(&host(allowed, None), &need).expect_err(says);
+            assert_eq!(error.exit_code(), code, "{error}");
+            assert!(error.to_string().contains(says), "{error}");
         }
     }
 

@@ -4,24 +4,29 @@
 //! The embedded endpoint is started between the two steps: [`embedded`] says whether there is one
 //! and on which cores, [`Plan::build`] takes the address it listens on.
 
+mod connections;
+mod phases;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use loadgen_shards::phase::{PhaseKind, Timeouts};
+use loadgen_shards::order::Order;
+use loadgen_shards::phase::{Overload, PhaseKind, Timeouts, Wait};
 use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::SchedulePlan;
-use loadgen_shards::sys::limits::{raise_nofile, reserve_descriptors};
 
-use crate::config::{Config, ReportDir, ServeConfig, Warmup};
-use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need};
+use crate::config::{self, Config, Precision, RateShape, ReportDir, ServeConfig, series};
+use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need, Timer};
 use crate::error::Error;
-use crate::expression::Expression;
+use crate::expression::{Expression, RequestGoal};
 use crate::request::{self, secret::Secrets};
+use connections::{Connections, Cost};
 
 /// Everything a session needs.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "the session and the report read the fields of open loops next")]
 pub struct Plan {
     /// What it came from, with every default filled in; written to `config.yaml`.
     pub config: Config,
@@ -32,18 +37,32 @@ pub struct Plan {
     pub cores_reason: String,
     /// `--cores` as typed.
     pub cores_flag: Option<String>,
-    /// Whether shards never sleep.
+    /// Who watches the schedule; in closed loop, inline or sleep.
+    pub timer: Timer,
+    /// How the timer was chosen, in words.
+    pub timer_reason: String,
+    /// Whether shards never sleep, in either loop.
     pub spin: bool,
     /// I/O back end asked for.
     pub engine: EngineChoice,
+    /// The flags as typed, but for `-c`, `--cores`, `--report-dir` and those of the output.
+    pub flags: Vec<String>,
     /// What is sent, where to.
     pub table: RequestTable,
     /// The URLs for people, in the order of the table, secrets masked.
     pub endpoints: Vec<String>,
     /// What no message of the endpoint may show.
     pub secrets: Secrets,
-    /// Connections over all shards together.
+    /// Connections over all shards together, opened before the first request.
     pub connections: u32,
+    /// Most connections over all shards together; in closed loop, the same.
+    pub max_connections: u32,
+    /// What happens to a query for which none is free.
+    pub overload: Overload,
+    /// Which sample follows which.
+    pub order: Order,
+    /// Seed of the order.
+    pub order_seed: u64,
     /// Warm-up, if any, then performance.
     pub phases: Vec<Phase>,
     /// Per query and connection.
@@ -56,6 +75,22 @@ pub struct Plan {
     pub run_timeout_ns: u64,
     /// All in flight silent for so long ends the run, ns; 0 = off.
     pub response_idle_timeout_ns: u64,
+    /// What ends the measured phase before its time, which is the budget then.
+    pub precision: Option<Precision>,
+    /// Longest time for the precision, ns.
+    pub budget_ns: u64,
+    /// How often the whole is run; 1: no repetition.
+    pub repeats: u32,
+    /// What must hold in the end.
+    pub slo: Vec<Expression>,
+    /// What must not be true in the end.
+    pub fail_if: Vec<Expression>,
+    /// What a query has to keep to count as good; empty: none is counted.
+    pub goodput: Vec<RequestGoal>,
+    /// Measure the floor of this host first.
+    pub floor: bool,
+    /// Kernel stamps for one query of so many.
+    pub wire_stamps: Option<u32>,
     /// Any of these true ends the run; the user's.
     pub abort_if: Vec<Expression>,
     /// Every request failing for so long ends the run, ns; 0 = off, as the user gave rules of his
@@ -95,15 +130,23 @@ pub fn embedded(config: &Config, host: &Host) -> Result<Option<EndpointCores>, E
         return Ok(None);
     }
     let choice = choose(config, host, true)?;
-    Ok(Some(cores::endpoint_cores(host, &choice.cores)))
+    let taken: Vec<usize> = choice.cores.into_iter().chain(choice.timer.core()).collect();
+    Ok(Some(cores::endpoint_cores(host, &taken)))
 }
 
 /// Cores of `serve`: those asked for, else the half that a load on the same host leaves free.
 pub fn serve_cores(config: &ServeConfig, host: &Host) -> Result<Vec<usize>, Error> {
     let request = config.common.cores.clone();
     let is_default = request == CoreRequest::Default;
-    let need =
-        Need { request, connections: None, is_local: is_default, is_embedded: false, spin: false };
+    let need = Need {
+        request,
+        connections: None,
+        max_connections: None,
+        timer: None,
+        is_local: is_default,
+        is_embedded: false,
+        spin: false,
+    };
     let cores = cores::choose(host, &need)?.cores;
     Ok(if is_default { cores::endpoint_cores(host, &cores).cores } else { cores })
 }
@@ -126,12 +169,14 @@ impl Plan {
                 Address::Unix(_) => true,
             });
         check_source(&config)?;
-        let Choice { cores, reason, spin, notices } = choose(&config, host, is_local)?;
-        let connections = config.connections.unwrap_or(CONNECTIONS_PER_SHARD * cores.len() as u32);
-        let needed =
-            descriptors(connections, table.targets.len() as u64, cores.len() as u64, is_embedded);
-        check_descriptors(connections, needed, raise_nofile(needed))?;
-        reserve_descriptors(needed);
+        let flags = config::flags(&config);
+        let choice = choose(&config, host, is_local)?;
+        let Choice { cores, reason, timer, timer_reason, mut notices } = choice;
+        let cost = Cost::new(table.targets.len() as u64, cores.len() as u64, is_embedded);
+        let Connections { opened, most, notice } =
+            connections::open(&config, cores.len() as u32, cost)?;
+        notices.extend(notice);
+        let load = open_loop(&mut config)?;
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(PathBuf::from(format!(
                 "results/{}-{}",
@@ -145,26 +190,44 @@ impl Plan {
             CoreRequest::List(list) => Some(cores::list_text(list)),
             CoreRequest::Count(_) | CoreRequest::Default => None,
         };
-        config.connections = Some(connections);
+        config.connections = Some(opened);
+        config.max_connections = load.as_ref().map(|_| most);
+        config.timer = load.as_ref().map(|_| timer.request());
         config.common.cores = CoreRequest::List(cores.clone());
-        config.common.spin = spin;
+        let spin = timer.wait() == Wait::Spin;
+        config.common.spin = spin && load.is_none();
         config.common.report_dir = report_dir.clone().map_or(ReportDir::None, ReportDir::Path);
         Ok(Plan {
             cores,
             cores_reason: reason,
             cores_flag,
+            timer,
+            timer_reason,
             spin,
             engine: config.common.engine,
+            flags,
             table,
             endpoints,
             secrets: Secrets::of(&config.request, &config.urls),
-            connections,
-            phases: phases(&config, connections),
+            connections: opened,
+            max_connections: most,
+            overload: config.overload,
+            order: config.order,
+            order_seed: config.order_seed,
+            phases: phases::phases(&config, most, load.as_ref()),
             timeouts: config.timeouts,
             keepalive: config.keepalive,
             accept_status: config.accept_status,
             run_timeout_ns: config.run_timeout_ns,
             response_idle_timeout_ns: config.response_idle_timeout_ns,
+            precision: config.precision,
+            budget_ns: config.budget_ns,
+            repeats: config.repeats,
+            slo: config.slo.clone(),
+            fail_if: config.fail_if.clone(),
+            goodput: config.goodput.clone(),
+            floor: config.floor,
+            wire_stamps: config.wire_stamps,
             abort_if: config.abort_if.clone(),
             abort_all_failed_ns: if config.abort_if.is_empty() { ABORT_ALL_FAILED_NS } else { 0 },
             report_dir,
@@ -181,6 +244,8 @@ fn choose(config: &Config, host: &Host, is_local: bool) -> Result<Choice, Error>
         &Need {
             request: config.common.cores.clone(),
             connections: config.connections,
+            max_connections: config.max_connections,
+            timer: config.timer,
             is_local,
             is_embedded: config.urls.is_empty(),
             spin: config.common.spin,
@@ -188,34 +253,26 @@ fn choose(config: &Config, host: &Host, is_local: bool) -> Result<Choice, Error>
     )
 }
 
-fn phases(config: &Config, in_flight: u32) -> Vec<Phase> {
-    let warmup = config.warmup.map(|warmup| {
-        let (requests, duration_ns) = match warmup {
-            Warmup::Time(ns) => (None, Some(ns)),
-            Warmup::Requests(count) => (Some(count), None),
-        };
-        let name = PhaseKind::Warmup.name().to_string();
-        // Undrained: the load goes on into the next phase without a gap.
-        Phase {
-            name,
-            kind: PhaseKind::Warmup,
-            in_flight,
-            schedule: None,
-            requests,
-            duration_ns,
-            drain_timeout_ns: 0,
+/// Process and rates of an open loop. Reads the file of a series, which is as long as the run when
+/// nothing else ends that.
+fn open_loop(config: &mut Config) -> Result<Option<phases::Load>, Error> {
+    let Some(arrivals) = &mut config.arrivals else { return Ok(None) };
+    if let RateShape::Series { path, points } = &mut arrivals.rate {
+        *points = series::read(path)?;
+        let (length_ns, last_rate) = *points.last().expect("a series has a rate above 0");
+        let is_given = config.duration_ns.is_some() || config.requests.is_some();
+        if !is_given && length_ns > 0 {
+            config.duration_ns = Some(length_ns);
         }
-    });
-    let performance = Phase {
-        name: PhaseKind::Performance.name().to_string(),
-        kind: PhaseKind::Performance,
-        in_flight,
-        schedule: None,
-        requests: config.requests,
-        duration_ns: config.duration_ns,
-        drain_timeout_ns: config.drain_timeout_ns,
-    };
-    warmup.into_iter().chain([performance]).collect()
+        let never_ends = config.requests.is_none() || last_rate == 0.0;
+        if config.duration_ns.is_none() && never_ends {
+            return Err(Error::usage(
+                "--rate-series has its last line at time 0 or rate 0, so that nothing ends the \
+                 run; give -d",
+            ));
+        }
+    }
+    phases::Load::new(arrivals, config.common.seed).map(Some)
 }
 
 /// An address that is not ours fails each connection; say so before.
@@ -226,25 +283,6 @@ fn check_source(config: &Config) -> Result<(), Error> {
         Err(error) => Err(Error::setup(format!(
             "cannot bind --source-ip {source}: {error}; allowed: an address of this host (ip \
             -brief address)"
-        ))),
-    }
-}
-
-/// Descriptors of this process: a socket for each connection to each target, and its other end if
-/// the endpoint is ours too.
-fn descriptors(connections: u32, targets: u64, shards: u64, is_embedded: bool) -> u64 {
-    let ends = if is_embedded { 2 } else { 1 };
-    u64::from(connections) * targets * ends + shards * DESCRIPTORS_PER_SHARD + DESCRIPTORS_OTHER
-}
-
-fn check_descriptors(connections: u32, needed: u64, limit: Result<u64, u64>) -> Result<(), Error> {
-    match limit {
-        Ok(soft) if soft >= needed => Ok(()),
-        Ok(most) | Err(most) => Err(Error::setup(format!(
-            "{connections} connections need {needed} open files, but the hard limit of this \
-             process is {most}; lower -c, or raise it: ulimit -Hn {needed} as root, or \
-             LimitNOFILE= of the service, --ulimit nofile= of the container; then \
-             ulimit -n {needed}"
         ))),
     }
 }
@@ -280,24 +318,21 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, if month < 10 { month + 3 } else { month - 9 }, day)
 }
 
-/// Connections of a shard in `max-throughput` without `-c`.
-const CONNECTIONS_PER_SHARD: u32 = 64;
 /// The default rule: nothing but failures for so long.
 const ABORT_ALL_FAILED_NS: u64 = 2_000_000_000;
-/// A shard's uring, eventfd and epoll instance, and a thread of the endpoint with the like and a
-/// listener.
-const DESCRIPTORS_PER_SHARD: u64 = 16;
-/// Standard streams, files of the report, what the runtime opens.
-const DESCRIPTORS_OTHER: u64 = 64;
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
+    use std::sync::Arc;
+
+    use loadgen_shards::schedule::{Process, Profile};
+
     use super::*;
     use crate::cli::{self, Parsed};
 
-    fn config(line: &str) -> Config {
+    pub fn config(line: &str) -> Config {
         match cli::parse(line.split_whitespace().map(OsString::from)) {
             Ok(Parsed::Load(load)) => Config::from_cli(*load).expect("valid"),
             other => panic!("{line}: {other:?}"),
@@ -331,6 +366,72 @@ mod tests {
             assert_eq!((plan.cores.len(), plan.connections), (shards, connections), "{line}");
             assert!(plan.phases.iter().all(|phase| phase.in_flight == connections), "{line}");
         }
+    }
+
+    #[test]
+    fn an_open_loop_has_a_schedule_and_room_to_grow() {
+        let plan = plan("poisson http://192.0.2.1/ -R 90/m --warmup 100 -d 5s -n 7 --seed 9", 2);
+        assert_eq!((plan.cores.len(), plan.connections, plan.max_connections), (2, 64, 2048));
+        assert_eq!((plan.timer, plan.timer_reason.as_str()), (Timer::Hybrid, "the default"));
+        assert!(!plan.spin);
+        assert!(plan.phases.iter().all(|phase| phase.in_flight == 2048));
+        let of = |index: usize| plan.phases[index].schedule.clone().expect("open loop");
+        let profile = Arc::new(Profile::constant(1.5).expect("a rate"));
+        let warmup = SchedulePlan {
+            process: Process::Poisson,
+            profile,
+            seed: 9,
+            stream: 1,
+            count: Some(100),
+            end_ns: None,
+        };
+        assert_eq!(of(0), warmup);
+        let performance =
+            SchedulePlan { stream: 0, count: Some(7), end_ns: Some(5_000_000_000), ..warmup };
+        assert_eq!(of(1), performance);
+        let closed = self::plan("http://192.0.2.1/ -c 20 --spin", 2);
+        assert!(closed.phases.iter().all(|phase| phase.schedule.is_none()));
+        assert_eq!((closed.max_connections, closed.timer, closed.spin), (20, Timer::Inline, true));
+    }
+
+    #[test]
+    fn a_warmup_has_the_rate_that_the_measured_phase_begins_with() {
+        let file = std::env::temp_dir().join(format!("rate-series-{}", std::process::id()));
+        std::fs::write(&file, "0 0\n1 40\n3,80\n").expect("a temporary file");
+        let series = format!("--rate-series {}", file.display());
+        for (line, first, duration_s, at_2s) in [
+            ("-R 50 -d 4s", 50.0, 4, 50.0),
+            ("-R 50 -d 4s --ramp linear --ramp-from 10 --ramp-time 4s", 10.0, 4, 30.0),
+            ("-R 40 -d 4s --ramp exponential --ramp-from 10 --ramp-time 4s", 10.0, 4, 20.0),
+            (series.as_str(), 40.0, 3, 60.0),
+            (&format!("{series} -d 9s"), 40.0, 9, 60.0),
+        ] {
+            let plan = plan(&format!("constant http://192.0.2.1/ --warmup 1s {line}"), 2);
+            let profile =
+                |index: usize| &*plan.phases[index].schedule.as_ref().expect("open loop").profile;
+            assert_eq!(*profile(0), Profile::constant(first).expect("a rate"), "{line}");
+            let rate = profile(1).rate_at(2_000_000_000);
+            assert!((rate - at_2s).abs() < 1e-6, "{line}: {rate}");
+            assert_eq!(plan.phases[1].duration_ns, Some(duration_s * 1_000_000_000), "{line}");
+        }
+        for (text, says) in [("0 5", "give -d"), ("0 5\nx", "line 2 is `x`")] {
+            std::fs::write(&file, text).expect("a temporary file");
+            let config = config(&format!("poisson http://192.0.2.1/ {series}"));
+            let error = Plan::build(config, &host(2), None).expect_err(says);
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        std::fs::remove_file(&file).expect("it was written above");
+    }
+
+    #[test]
+    fn the_embedded_endpoint_stays_off_the_timers_core() {
+        let config = config("poisson -R 5 --timer dedicated");
+        let endpoint = embedded(&config, &host(4)).expect("fits").expect("no URL");
+        assert_eq!(endpoint, EndpointCores { cores: vec![2, 3], is_shared: false });
+        let plan = plan("poisson -R 5 --timer dedicated", 4);
+        assert_eq!((plan.cores, plan.timer), (vec![0], Timer::Dedicated { core: 1 }));
+        assert!(plan.spin, "shards of a dedicated timer do not sleep");
     }
 
     #[test]
@@ -389,10 +490,25 @@ mod tests {
     #[test]
     fn the_written_configuration_has_every_default_filled_in() {
         let plan = plan("max-throughput --report-dir none", 4);
-        let yaml = crate::config::to_yaml(&plan.config);
+        let yaml = config::to_yaml(&plan.config);
         for line in ["cores: 0-1", "target_concurrency: 128", "report_dir: none"] {
             assert!(yaml.contains(line), "{line}\n{yaml}");
         }
+        let open = self::plan("poisson http://192.0.2.1/ -R 5 --timer-core 3", 4);
+        let yaml = config::to_yaml(&open.config);
+        for line in [
+            "cores: 0-2",
+            "connections: 64",
+            "max_connections: 3072",
+            "overload: queue",
+            "timer: dedicated",
+            "timer_core: 3",
+            "target_qps: 5.0",
+            "spin: false",
+        ] {
+            assert!(yaml.contains(line), "{line}\n{yaml}");
+        }
+        assert_eq!(open.flags, ["-R", "5", "--timer", "dedicated", "--timer-core", "3"]);
         assert_eq!(plan.report_dir, None);
         assert_eq!(plan.endpoints, ["http://127.0.0.1:4321/"]);
     }
@@ -423,20 +539,6 @@ mod tests {
             (4_102_444_799, "2099-12-31T235959Z"),
         ] {
             assert_eq!(utc_name(unix_s), name);
-        }
-    }
-
-    #[test]
-    fn too_many_connections_for_the_descriptors_name_the_way_out() {
-        assert_eq!(descriptors(100, 1, 2, false), 100 + 32 + 64);
-        assert_eq!(descriptors(100, 1, 2, true), 200 + 32 + 64);
-        assert_eq!(descriptors(100, 3, 2, false), 300 + 32 + 64);
-        assert_eq!(check_descriptors(100, 196, Ok(196)), Ok(()));
-        for limit in [Ok(195), Err(195)] {
-            let error = check_descriptors(100, 196, limit).expect_err("one too few");
-            assert_eq!(error.exit_code(), 3);
-            let text = error.to_string();
-            assert!(text.contains("ulimit -n 196") && text.contains("lower -c"), "{text}");
         }
     }
 
