@@ -234,9 +234,19 @@ fn definition() -> clap::Command {
         definition = definition.mut_subcommand(name, |command| {
             let command = command.args_override_self(true).args(later::args());
             let foreign = flags::OWN_FLAGS.iter().filter(|(_, owners)| !owners.contains(&load));
-            foreign.fold(command, |command, (id, _)| command.mut_arg(id, |arg| arg.hide(true)))
+            let connections = match (name, load) {
+                ("ab", _) => help::CONNECTIONS_AB,
+                (_, LoadCommand::MaxThroughput) => help::CONNECTIONS,
+                (_, LoadCommand::Concurrency) => help::CONNECTIONS_REQUIRED,
+                _ => help::CONNECTIONS_OPEN,
+            };
+            foreign
+                .fold(command, |command, (id, _)| command.mut_arg(id, |arg| arg.hide(true)))
+                .mut_arg("connections", |arg| arg.help(connections))
         });
     }
+    definition = definition
+        .mut_subcommand("ab", |command| command.mut_arg("urls", |arg| arg.help(help::URLS_AB)));
     // A value may begin with a hyphen: `-c -5` is then our error about -c, and `-b -x` a body.
     let names: Vec<String> =
         definition.get_subcommands().map(|command| command.get_name().to_owned()).collect();
@@ -543,13 +553,17 @@ mod tests {
         assert!(text("concurrency --help").contains("--connections"));
         assert!(text("http://h/ --help").contains("--accept-status"));
         for (help, shown, hidden) in [
-            (text("http://h/ --help"), "--slo", vec!["--rate", "--timer", "--jitter", "--model"]),
+            (
+                text("http://h/ --help"),
+                "--slo",
+                vec!["--rate", "--timer-core", "--jitter", "--model"],
+            ),
             (text("concurrency --help"), "--order", vec!["--rate", "--overload", "--burstiness"]),
             (text("poisson --help"), "--rate", vec!["--jitter", "--burstiness", "--model"]),
             (text("constant --help"), "--jitter", vec!["--burstiness"]),
             (text("gamma --help"), "--burstiness", vec!["--jitter"]),
             (text("ab --help"), "--rate", vec!["--jitter", "--burstiness"]),
-            (text("serve --help"), "--listen", vec!["--rate", "--slo", "--timer"]),
+            (text("serve --help"), "--listen", vec!["--rate", "--slo", "--timer-core"]),
         ] {
             assert!(help.contains(shown), "{shown}: {help}");
             for flag in hidden {

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::LoadCommand;
-use super::help::URL_HELP;
+use super::{LoadCommand, help};
 
 /// Flags of every command; they work before and after it.
 #[derive(Args, Clone, Debug, Default)]
@@ -21,7 +20,7 @@ pub struct Common {
     /// I/O back end: auto, uring or epoll [default: auto]
     #[arg(long, global = true, value_name = "NAME")]
     pub engine: Option<String>,
-    /// Shards never sleep: lowest latency, whole cores
+    /// Shards never sleep: lowest latency, whole cores; with a rate it is --timer inline
     #[arg(long, global = true)]
     pub spin: bool,
     /// Print the result as JSON on stdout, and nothing else there
@@ -49,34 +48,35 @@ pub struct Common {
 #[derive(Args, Clone, Debug, Default)]
 pub struct LoadFlags {
     /// What is loaded; none: the embedded endpoint.
-    #[arg(value_name = "URL", help = URL_HELP)]
+    #[arg(value_name = "URL", help = help::URL)]
     pub urls: Vec<String>,
 
-    /// Requests a second over all shards together: 500, 0.5, 90/m, 10k (required)
-    #[arg(short = 'R', long, value_name = "RATE", help_heading = "Load")]
+    /// Requests a second over all shards together: 500, 0.5, 90/m, 10k
+    #[arg(short = 'R', long, value_name = "RATE", help_heading = "Rate")]
     #[arg(aliases = ["request-rate", "target-qps", "qps"])]
     pub rate: Option<String>,
     /// Shape of the gaps: below 1 in bursts, 1 = poisson, inf = constant [default: 1]
-    #[arg(long, value_name = "SHAPE", help_heading = "Load")]
+    #[arg(long, value_name = "SHAPE", help_heading = "Rate")]
     pub burstiness: Option<String>,
     /// Move each instant by up to this share of the gap, 0% to 50% [default: 0%]
-    #[arg(long, value_name = "SHARE", help_heading = "Load")]
+    #[arg(long, value_name = "SHARE", help_heading = "Rate")]
     pub jitter: Option<String>,
     /// Reach -R by a linear or exponential ramp
-    #[arg(long, value_name = "KIND", help_heading = "Load")]
+    #[arg(long, value_name = "KIND", help_heading = "Rate")]
     pub ramp: Option<String>,
     /// Rate at the start of the ramp
-    #[arg(long, value_name = "RATE", help_heading = "Load")]
+    #[arg(long, value_name = "RATE", help_heading = "Rate")]
     pub ramp_from: Option<String>,
     /// Length of the ramp
-    #[arg(long, value_name = "TIME", help_heading = "Load")]
+    #[arg(long, value_name = "TIME", help_heading = "Rate")]
     pub ramp_time: Option<String>,
     /// In place of -R: a rate that changes linearly between the lines `TIME RATE` of a file
-    #[arg(long, value_name = "FILE", help_heading = "Load")]
+    #[arg(long, value_name = "FILE", help_heading = "Rate")]
     pub rate_series: Option<PathBuf>,
-    /// Connections over all shards together [default: 64 per shard, each with one request in
-    /// flight; concurrency requires it; with a rate 64, opened before the first request]
+
+    /// `-c`.
     #[arg(short, long, alias = "concurrency", value_name = "N", help_heading = "Load")]
+    #[arg(help = help::CONNECTIONS)]
     pub connections: Option<String>,
     /// Most connections over all shards together [default: 1024 per shard]
     #[arg(long, value_name = "N", help_heading = "Load")]
@@ -84,19 +84,6 @@ pub struct LoadFlags {
     /// What a request does for which no connection is free: queue or drop [default: queue]
     #[arg(long, value_name = "KIND", help_heading = "Load")]
     pub overload: Option<String>,
-    /// Stop after this time; auto: when --precision is reached [default: 10s if -n is not given]
-    #[arg(short, long, short_alias = 'z', value_name = "TIME", help_heading = "Load")]
-    pub duration: Option<String>,
-    /// Stop after this many requests
-    #[arg(short = 'n', long, value_name = "N", help_heading = "Load")]
-    #[arg(aliases = ["num-prompts", "num-samples"])]
-    pub requests: Option<String>,
-    /// With -d auto: run until this percentile is known so well, as in p99:5%
-    #[arg(long, value_name = "PNN:SHARE", help_heading = "Load")]
-    pub precision: Option<String>,
-    /// With -d auto: stop after this time at the latest [default: 15m]
-    #[arg(long, value_name = "TIME", help_heading = "Load")]
-    pub budget: Option<String>,
     /// Untracked phase before: a time with its unit (2s) or a number of requests (500)
     #[arg(long, value_name = "TIME|N", help_heading = "Load")]
     pub warmup: Option<String>,
@@ -106,15 +93,23 @@ pub struct LoadFlags {
     /// Seed of the order [default: that of --seed]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub order_seed: Option<String>,
+
+    /// Stop after this time; auto: when --precision is reached [default: 10s if -n is not given]
+    #[arg(short, long, short_alias = 'z', value_name = "TIME", help_heading = "End")]
+    pub duration: Option<String>,
+    /// Stop after this many requests
+    #[arg(short = 'n', long, value_name = "N", help_heading = "End")]
+    #[arg(aliases = ["num-prompts", "num-samples"])]
+    pub requests: Option<String>,
+    /// With -d auto: run until this percentile is known so well, as in p99:5%
+    #[arg(long, value_name = "PNN:SHARE", help_heading = "End")]
+    pub precision: Option<String>,
+    /// With -d auto: stop after this time at the latest [default: 15m]
+    #[arg(long, value_name = "TIME", help_heading = "End")]
+    pub budget: Option<String>,
     /// Run N times, with new connections and seeds [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = "End")]
     pub repeats: Option<String>,
-    /// Who watches the schedule: auto, dedicated, inline, hybrid or sleep [default: auto]
-    #[arg(long, value_name = "KIND", help_heading = "Load")]
-    pub timer: Option<String>,
-    /// The core of the dedicated timer; none of the shards'
-    #[arg(long, value_name = "CORE", help_heading = "Load")]
-    pub timer_core: Option<String>,
 
     /// What must hold in the end, as in p99:50ms or 'achieved>=0.99*target'; repeatable; missed =
     /// exit code 4
@@ -131,6 +126,12 @@ pub struct LoadFlags {
     #[arg(long, value_name = "LIST", help_heading = "Goals")]
     pub goodput: Option<String>,
 
+    /// Who watches the schedule: auto, dedicated, inline, hybrid or sleep [default: auto]
+    #[arg(long, value_name = "KIND", help_heading = "Instrument")]
+    pub timer: Option<String>,
+    /// The core of the dedicated timer; none of the shards'
+    #[arg(long, value_name = "CORE", help_heading = "Instrument")]
+    pub timer_core: Option<String>,
     /// First 1 s against the embedded endpoint on the same cores: this host's own floor
     #[arg(long, help_heading = "Instrument")]
     pub floor: bool,
