@@ -39,7 +39,10 @@ mod session;
 #[cfg(target_os = "linux")]
 mod snapshot;
 #[cfg(target_os = "linux")]
-#[expect(dead_code, reason = "the trust block, compare and ab call it once they are merged")]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the trust block, compare and ab call it once they are merged")
+)]
 mod statistics;
 #[cfg(target_os = "linux")]
 mod stream;
