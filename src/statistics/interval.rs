@@ -111,8 +111,8 @@ fn share_error(batches: &[Batch], part: impl Fn(&Batch) -> u64) -> f64 {
     (squares * b / (b - 1.0)).sqrt() / n
 }
 
-/// Joins neighbours so that `target` batches of nearly equal duration are left; fewer than that stay
-/// as they are.
+/// Joins neighbours so that `target` batches of nearly equal duration are left; fewer than that
+/// stay as they are.
 pub fn regroup(batches: &[Batch], target: usize) -> Vec<Batch> {
     let target = target.min(batches.len());
     let edge = |group: usize| group * batches.len() / target;
