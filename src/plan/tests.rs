@@ -1,3 +1,5 @@
+//! Plans of whole command lines on invented hosts.
+
 use std::ffi::OsString;
 
 use std::sync::Arc;
