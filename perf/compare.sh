@@ -11,9 +11,12 @@ for part in ${PERF_BUILD-product rivals engines}; do
     engines) cargo build --release --locked --manifest-path perf/engines/Cargo.toml >&2 ;;
     rivals)
         mkdir -p perf/build
-        for program in launch fastserver sseserver floorclient; do
-            libraries=
-            [ "$program" != floorclient ] || libraries=-luring
+        for program in launch fastserver sseserver floorclient refsender; do
+            case $program in
+            floorclient) libraries=-luring ;;
+            refsender) libraries=-lm ;;
+            *) libraries= ;;
+            esac
             "${CC:-cc}" -O2 -Wall -Wextra -o "perf/build/$program" "perf/rivals/$program.c" $libraries
         done
         ;;

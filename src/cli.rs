@@ -17,7 +17,7 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::Error;
 
-pub use flags::{Common, LoadFlags, ServeFlags};
+pub use flags::{Common, CompareFlags, LoadFlags, ServeFlags};
 pub use later::{WORKS_NOW, not_in_this_version};
 
 /// What a command line asks for.
@@ -30,6 +30,8 @@ pub enum Parsed {
     Ab(Box<Load>),
     /// `serve`.
     Serve(Box<Serve>),
+    /// `compare`.
+    Compare(Box<Compare>),
     /// `doctor`.
     Doctor(Common),
     /// Examples, help or version: for stdout, exit code 0.
@@ -101,6 +103,15 @@ pub struct Serve {
     pub common: Common,
 }
 
+/// `compare` with everything that was typed for it.
+#[derive(Clone, Debug)]
+pub struct Compare {
+    /// Its own flags.
+    pub flags: CompareFlags,
+    /// The flags of every command.
+    pub common: Common,
+}
+
 /// Parses the arguments after the program's name.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
@@ -124,6 +135,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Error> 
     let common = typed.common;
     let (command, flags, is_ab) = match typed.command {
         Command::Serve(flags) => return Ok(Parsed::Serve(Box::new(Serve { flags, common }))),
+        Command::Compare(flags) => {
+            return Ok(Parsed::Compare(Box::new(Compare { flags, common })));
+        }
         Command::Doctor => return Ok(Parsed::Doctor(common)),
         Command::Ab(flags) => (arm_of(&flags)?, flags, true),
         Command::MaxThroughput(flags) => (LoadCommand::MaxThroughput, flags, false),
@@ -216,6 +230,9 @@ enum Command {
     Ab(LoadFlags),
     /// Run the embedded endpoint alone, for another process or host to load
     Serve(ServeFlags),
+    /// Runs that were measured before, side by side: what differs, by how much, is it chance
+    #[command(after_help = help::COMPARE)]
+    Compare(CompareFlags),
     /// Check whether this host can run us, and say what to type to fix it
     Doctor,
 }
@@ -224,7 +241,7 @@ enum Command {
 /// commands hidden.
 fn definition() -> clap::Command {
     let mut definition = Typed::command().args_override_self(true);
-    for name in ["serve", "doctor"] {
+    for name in ["serve", "compare", "doctor"] {
         definition = definition.mut_subcommand(name, |command| command.args_override_self(true));
     }
     // Of the open loops, `ab` has poisson.

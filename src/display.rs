@@ -137,7 +137,7 @@ fn answer(
     ending: &Ending,
     assessment: Option<&Assessment>,
 ) -> String {
-    let completed = tracked.counters.completed;
+    let completed = tracked.sums.counters.completed;
     let achieved = tracked.qps().map_or("no".to_owned(), rate);
     match ending {
         Ending::AllFailed { failed, by } => {
@@ -178,8 +178,8 @@ fn answer(
 /// What follows the rate in the first line: many failures, then the limit.
 fn clauses(tracked: &Totals, assessment: Option<&Assessment>) -> String {
     let mut text = String::new();
-    let ended = tracked.counters.completed + tracked.counters.failed;
-    let share = tracked.counters.failed as f64 / ended.max(1) as f64;
+    let ended = tracked.sums.counters.completed + tracked.sums.counters.failed;
+    let share = tracked.sums.counters.failed as f64 / ended.max(1) as f64;
     if share >= FAILED_SHARE_TOLD {
         write!(text, ", but {:.1} % of the requests failed", 100.0 * share).expect(WRITES);
     }
@@ -209,7 +209,7 @@ fn reason(
     assessment: Option<&Assessment>,
 ) -> Option<String> {
     if *ending != Ending::Complete {
-        let tally = tracked.failures.iter().max_by_key(|(_, tally)| tally.count);
+        let tally = tracked.sums.failures.iter().max_by_key(|(_, tally)| tally.count);
         return match (ending, tally) {
             (Ending::AllFailed { .. }, Some((kind, tally))) => {
                 Some(match snapshot.first_message(tally).as_str() {
@@ -232,7 +232,7 @@ fn reason(
 
 /// The lines that count queries.
 fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
-    let counters = &tracked.counters;
+    let counters = &tracked.sums.counters;
     let mut requests = format!(
         "requests   {} ok   {} failed   {} cancelled",
         grouped(counters.completed),
@@ -245,7 +245,7 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
     }
     let mut lines = vec![format!("  {requests}")];
     let mut label = "failed  ";
-    for (kind, tally) in tracked.failures.iter() {
+    for (kind, tally) in tracked.sums.failures.iter() {
         let mut line = format!("  {label}   {} × {}", grouped(tally.count), kind.name());
         if !tally.first_message.is_empty() {
             write!(line, "  \"{}\"", snapshot.first_message(tally)).expect(WRITES);
@@ -253,7 +253,7 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
         lines.push(line);
         label = "        ";
     }
-    let statuses: Vec<(u16, u64)> = tracked.statuses.iter().collect();
+    let statuses: Vec<(u16, u64)> = tracked.sums.statuses.iter().collect();
     if !matches!(statuses.as_slice(), [] | [(200..=299, _)]) {
         let parts: Vec<String> = statuses
             .iter()
@@ -267,8 +267,8 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
 /// The table of percentiles, a unit per row, columns aligned; empty without a value.
 fn table(tracked: &Totals) -> String {
     let rows = [
-        ("latency", &tracked.service, "from the send to the last byte"),
-        ("first byte", &tracked.ttfb, "from the send to the first byte"),
+        ("latency", &tracked.sums.service, "from the send to the last byte"),
+        ("first byte", &tracked.sums.ttfb, "from the send to the first byte"),
     ];
     let mut lines = vec![(String::new(), COLUMNS.map(|(name, _)| name.to_owned()).to_vec(), "")];
     lines[0].1.push("max".to_owned());
@@ -319,11 +319,11 @@ fn facts_below(
     tracked: &Totals,
     assessment: Option<&Assessment>,
 ) -> Vec<String> {
-    let counters = &all.counters;
+    let counters = &all.sums.counters;
     let mut connections = format!("  connections  {} opened", grouped(counters.connections_opened));
     // A few dozen values fill no row of percentiles; and no latency contains them.
-    if let Some(median) = all.connect.percentile(50_000) {
-        let most = time(all.connect.max);
+    if let Some(median) = all.sums.connect.percentile(50_000) {
+        let most = time(all.sums.connect.max);
         write!(connections, " in {} (median; longest {most})", time(median)).expect(WRITES);
     }
     let more = [

@@ -181,7 +181,7 @@ impl Run {
             rate: 0.0,
             p50_ns: None,
             p99_ns: None,
-            failed: phase.counters.failed,
+            failed: phase.sums.counters.failed,
             in_flight: self.session.in_flight(),
         }
     }

@@ -126,6 +126,16 @@ pub struct Phase {
     pub drain_timeout_ns: u64,
 }
 
+impl Phase {
+    /// Queries that the schedule has, roughly; 0 in closed loop.
+    pub fn expected(&self) -> u64 {
+        let Some(schedule) = &self.schedule else { return 0 };
+        let by_time = self.duration_ns.map(|ns| schedule.profile.expected(ns).ceil() as u64);
+        let by_count = self.requests;
+        by_time.into_iter().chain(by_count).min().unwrap_or(u64::MAX)
+    }
+}
+
 /// Whether the run is against the embedded endpoint, and which cores that gets. Reads and resolves
 /// nothing.
 pub fn embedded(config: &Config, host: &Host) -> Result<Option<EndpointCores>, Error> {

@@ -132,7 +132,7 @@ pub fn result_summary(snapshot: &Snapshot, facts: &RunFacts) -> String {
     let mut summary =
         summary(snapshot, facts, &Totals::of(snapshot.tracked()), assess(snapshot, facts).as_ref());
     // Connections mostly open before the tracked phases.
-    summary.connect = distribution_json(&Totals::of(&snapshot.phases).connect);
+    summary.connect = distribution_json(&Totals::of(&snapshot.phases).sums.connect);
     summary.counters =
         run_counters(snapshot).into_iter().map(|(name, n)| (name.to_owned(), n.into())).collect();
     summary.phases =
@@ -187,15 +187,15 @@ fn summary(
         version: env!("CARGO_PKG_VERSION"),
         git_sha: git_sha(),
         test_started_at: snapshot.started_unix_s,
-        n_samples_issued: totals.counters.issued,
-        n_samples_completed: totals.counters.completed,
-        n_samples_failed: totals.counters.failed,
+        n_samples_issued: totals.sums.counters.issued,
+        n_samples_completed: totals.sums.counters.completed,
+        n_samples_failed: totals.sums.counters.failed,
         duration_ns: (totals.duration_ns > 0).then_some(totals.duration_ns),
         state: snapshot.state.name(),
         complete: snapshot.is_complete(),
         ttft: json!({}),
         tpot: json!({}),
-        latency: distribution_json(&totals.service),
+        latency: distribution_json(&totals.sums.service),
         output_sequence_lengths: json!({}),
         input_sequence_lengths: json!({}),
         legacy_loadgen_window_duration_ns: None, // qps is never computed over that window
@@ -208,13 +208,14 @@ fn summary(
         run_config: run_config(facts),
         legacy_qps: legacy_qps(totals),
         counters: Map::new(),
-        service_latency: distribution_json(&totals.service),
-        ttfb: distribution_json(&totals.ttfb),
-        connect: distribution_json(&totals.connect),
+        service_latency: distribution_json(&totals.sums.service),
+        ttfb: distribution_json(&totals.sums.ttfb),
+        connect: distribution_json(&totals.sums.connect),
         latency_origin: "sent",
         little_ratio: assessment.and_then(|assessment| assessment.little_ratio),
         limit: limit_json(totals, assessment.map(|assessment| &assessment.verdict)),
         failures: totals
+            .sums
             .failures
             .iter()
             .map(|(kind, tally)| (kind.name().to_owned(), tally_json(snapshot, tally)))
@@ -262,8 +263,8 @@ fn distribution_json(distribution: &Distribution) -> Value {
 
 /// LoadGen's rule: the first completion only opens the window.
 fn legacy_qps(totals: &Totals) -> Option<f64> {
-    (totals.counters.completed >= 2 && totals.window_ns > 0)
-        .then(|| (totals.counters.completed - 1) as f64 * 1e9 / totals.window_ns as f64)
+    (totals.sums.counters.completed >= 2 && totals.window_ns > 0)
+        .then(|| (totals.sums.counters.completed - 1) as f64 * 1e9 / totals.window_ns as f64)
 }
 
 fn limit_json(totals: &Totals, verdict: Option<&Verdict>) -> Value {

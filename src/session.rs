@@ -7,6 +7,7 @@
 
 mod rules;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,17 +15,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use loadgen_shards::clock::{self, Calibration, Calibrator};
 use loadgen_shards::failure::{FailureKind, Failures, Tally};
-use loadgen_shards::limits::INTERVAL_NS;
-use loadgen_shards::phase::{Command, Live, Message, Pattern, PhasePlan, Positions, Ready};
+use loadgen_shards::limits::{DISPATCH_RING_ENTRIES, INTERVAL_NS};
+use loadgen_shards::order::SampleOrder;
+use loadgen_shards::phase::{
+    Command, FitSample, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
+    TimerPhase, Wait,
+};
 use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::Recording;
+use loadgen_shards::schedule::{Schedule, SchedulePlan, hash_of};
 use loadgen_shards::shard::{self, Link, ShardPlan};
 use loadgen_shards::sys::affinity;
 use loadgen_shards::sys::time::monotonic_ns;
 use loadgen_shards::sys::wake::Waker;
+use loadgen_shards::timer::{self, Dispatch, TimerCommand, TimerPlan};
+use rtrb::{Consumer, RingBuffer};
 
+use crate::cores::Timer;
 use crate::error::Error;
-use crate::plan::Plan;
+use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, PhaseTotals, Snapshot, State};
 
 use rules::Rules;
@@ -33,6 +42,7 @@ use rules::Rules;
 pub struct Session {
     plan: Arc<Plan>,
     shards: Vec<ShardHandle>,
+    timer: Option<Timing>,
     messages: Receiver<Message>,
     calibrator: Calibrator,
     calibrated_ns: u64,
@@ -56,9 +66,16 @@ struct ShardHandle {
 
 /// What the shards have said of one phase.
 struct PhaseProgress {
+    /// Closed loop: the positions that all shards claim from.
     positions: Arc<Positions>,
+    /// Open loop with a timer core: what that says of the phase.
+    timed: Arc<TimerPhase>,
+    /// It has been handed to the shards.
+    is_handed_over: bool,
     ended: usize,
     in_flight_at_end: u64,
+    survivors_ns: i128,
+    issue_end_ns: u64,
     /// When issuing was seen to have ended, ns; 0 while it goes on.
     draining_since_ns: u64,
 }
@@ -70,12 +87,22 @@ impl Session {
         let (message_sender, messages) = bounded(MESSAGES);
         let provisional = calibrator.provisional();
         let mut handles = Vec::new();
+        let lives: Vec<Arc<Live>> = (0..shards).map(|_| Arc::default()).collect();
+        let mut timer = Timing::start(&plan, &lives, provisional)?;
         for index in 0..shards {
             let (command_sender, commands) = bounded(COMMANDS);
             let (recycle, recycled) = bounded(RECORDINGS);
-            let live = Arc::<Live>::default();
+            let live = Arc::clone(&lives[index as usize]);
             let messages = message_sender.clone();
-            let link = Link { commands, messages, recycled, live: Arc::clone(&live) };
+            let is_other = |other: &&Arc<Live>| !Arc::ptr_eq(other, &live);
+            let link = Link {
+                commands,
+                messages,
+                recycled,
+                live: Arc::clone(&live),
+                peers: lives.iter().filter(is_other).cloned().collect(),
+                dispatches: timer.as_mut().and_then(|timer| timer.rings.pop_front()),
+            };
             let thread = shard::spawn(shard_plan(&plan, index, provisional), link)
                 .map_err(|error| Error::setup(format!("cannot start a thread: {error}")))?;
             handles.push(ShardHandle {
@@ -91,8 +118,12 @@ impl Session {
         affinity::be_nice(CONTROL_NICE);
         let progress = plan.phases.iter().map(|phase| PhaseProgress {
             positions: Arc::new(Positions::new(phase.requests, shards)),
+            timed: Arc::default(),
+            is_handed_over: false,
             ended: 0,
             in_flight_at_end: 0,
+            survivors_ns: 0,
+            issue_end_ns: 0,
             draining_since_ns: 0,
         });
         Ok(Session {
@@ -100,6 +131,7 @@ impl Session {
             snapshot: empty_snapshot(&plan),
             rules: Rules::new(),
             shards: handles,
+            timer,
             messages,
             calibrator,
             calibrated_ns: 0,
@@ -169,40 +201,86 @@ impl Session {
         ))
     }
 
-    /// Hands all phases to the shards; the first begins at once.
+    /// Hands the phases to the shards; the first begins at once.
     pub fn begin(&mut self) {
         let calibration = self.calibrator.finish();
         self.calibrated_ns = monotonic_ns();
         self.snapshot.clock.ticks_per_s = calibration.ticks_per_s();
         self.snapshot.state = State::Live;
-        let mut start_ns = monotonic_ns() + START_DELAY_NS;
+        self.hand_over(0, monotonic_ns() + START_DELAY_NS);
+        self.wake_all();
+    }
+
+    /// Hands a phase over, and those behind it that join it without a gap. A schedule needs an
+    /// instant to begin at: if the end of what is before is not known, its phase follows when that
+    /// has ended on all shards.
+    fn hand_over(&mut self, first: usize, mut start_ns: u64) {
         let plan = Arc::clone(&self.plan);
-        for (index, phase) in plan.phases.iter().enumerate() {
+        for (index, phase) in plan.phases.iter().enumerate().skip(first) {
             self.snapshot.phases[index].start_ns = start_ns;
+            self.progress[index].is_handed_over = true;
+            if let (Some(timer), Some(schedule)) = (&self.timer, &phase.schedule) {
+                let timed = Arc::clone(&self.progress[index].timed);
+                timer.phase(index as u32, phase, schedule, start_ns, timed);
+            }
             for (shard, handle) in self.shards.iter().enumerate() {
-                let shard_phase = PhasePlan {
-                    index: index as u32,
-                    kind: phase.kind,
-                    pattern: Pattern::ClosedLoop {
-                        in_flight: share(phase.in_flight, self.shards.len(), shard),
-                        positions: Arc::clone(&self.progress[index].positions),
-                    },
-                    start_ns,
-                    duration_ns: phase.duration_ns,
-                    drain_timeout_ns: phase.drain_timeout_ns,
-                    clock: calibration,
-                };
+                let shard_phase = self.shard_phase(index, shard, start_ns);
                 // The channel has room for every phase and a stop.
                 let _ = handle.commands.try_send(Command::Phase(Box::new(shard_phase)));
             }
-            // The next phase joins without a gap where the end is known; else as soon as each shard
-            // is through.
             start_ns = match (phase.duration_ns, phase.requests, phase.drain_timeout_ns) {
                 (Some(length_ns), None, 0) if start_ns > 0 => start_ns + length_ns,
+                // A closed loop begins as soon as each shard is through with what was before.
                 _ => 0,
             };
+            let next = plan.phases.get(index + 1);
+            if start_ns == 0 && next.is_some_and(|next| next.schedule.is_some()) {
+                return;
+            }
         }
-        self.wake_all();
+    }
+
+    /// One phase, as one shard gets it.
+    fn shard_phase(&self, index: usize, shard: usize, start_ns: u64) -> PhasePlan {
+        let (phase, progress) = (&self.plan.phases[index], &self.progress[index]);
+        let shards = self.shards.len();
+        let pattern = match &phase.schedule {
+            None => Pattern::ClosedLoop {
+                in_flight: share(phase.in_flight, shards, shard),
+                positions: Arc::clone(&progress.positions),
+            },
+            Some(schedule) => Pattern::OpenLoop {
+                source: match self.timer {
+                    Some(_) => Source::Timer(Arc::clone(&progress.timed)),
+                    None => {
+                        let slice = Schedule::slice(schedule, shard as u32, shards as u32);
+                        Source::Own(Box::new(slice))
+                    }
+                },
+                overload: self.plan.overload,
+                fit: FitSample::of(phase.expected(), schedule.seed),
+            },
+        };
+        let samples = self.plan.table.requests.len() as u32;
+        PhasePlan {
+            index: index as u32,
+            kind: phase.kind,
+            pattern,
+            order: SampleOrder::new(self.plan.order, samples, self.plan.order_seed),
+            start_ns,
+            duration_ns: phase.duration_ns,
+            drain_timeout_ns: phase.drain_timeout_ns,
+            clock: self.calibrator.current(),
+        }
+    }
+
+    /// The running phase ends its issuing soon, on all shards at the same instant.
+    pub fn end_phase(&mut self, phase: usize) {
+        let at_ns = monotonic_ns() + END_DELAY_NS;
+        if let Some(timer) = &self.timer {
+            timer.tell(TimerCommand::EndAt(at_ns));
+        }
+        self.tell_all(|| Command::EndAt { phase: phase as u32, at_ns });
     }
 
     /// Takes in what the shards have said, for at most `timeout`, and shows each recording to
@@ -219,7 +297,10 @@ impl Session {
         let now_ns = monotonic_ns();
         if now_ns - self.calibrated_ns >= INTERVAL_NS {
             self.calibrated_ns = now_ns;
-            self.calibrator.refresh(INTERVAL_NS);
+            let calibration = self.calibrator.refresh(INTERVAL_NS);
+            if let Some(timer) = &self.timer {
+                timer.tell(TimerCommand::Clock(calibration));
+            }
             self.snapshot.clock.error_ns_max = self.calibrator.error_ns_max();
         }
         if let Some(reason) = self.rules.broken(&self.plan, &self.snapshot, now_ns - self.begin_ns)
@@ -238,7 +319,10 @@ impl Session {
         let phases = self.snapshot.phases.iter_mut().zip(&self.plan.phases).zip(&mut self.progress);
         for ((phase, plan), progress) in phases {
             let is_due = plan.duration_ns.is_some_and(|ns| now_ns >= phase.start_ns + ns);
-            let is_used_up = progress.positions.is_used_up();
+            let is_used_up = match &plan.schedule {
+                None => progress.positions.is_used_up(),
+                Some(_) => progress.issue_end_ns > 0,
+            };
             if phase.state == State::Live && (is_due || is_used_up || is_stopped) {
                 phase.state = State::Draining;
                 progress.draining_since_ns = now_ns;
@@ -258,7 +342,8 @@ impl Session {
 
     fn is_over(&self) -> bool {
         let shards = self.shards.len();
-        self.progress.iter().all(|phase| phase.ended == shards)
+        let is_stopped = self.snapshot.state == State::Interrupted;
+        self.progress.iter().all(|p| p.ended == shards || (is_stopped && !p.is_handed_over))
             || self.shards.iter().any(|shard| shard.has_exited)
     }
 
@@ -269,12 +354,24 @@ impl Session {
                 self.take_recording(shard, recording);
             }
             Message::PhaseEnded {
-                phase, start_ns, issue_end_ns, end_ns, in_flight_at_end, ..
+                phase,
+                start_ns,
+                issue_end_ns,
+                end_ns,
+                in_flight_at_end,
+                survivors_ns,
+                rest,
+                ..
             } => {
                 let (index, shards) = (phase as usize, self.shards.len());
+                if let Some(rest) = rest {
+                    self.count_untaken(index, rest, issue_end_ns);
+                }
                 let progress = &mut self.progress[index];
                 progress.ended += 1;
                 progress.in_flight_at_end += in_flight_at_end;
+                progress.survivors_ns += survivors_ns;
+                progress.issue_end_ns = progress.issue_end_ns.max(issue_end_ns);
                 let totals = &mut self.snapshot.phases[index];
                 if start_ns > 0 && (totals.start_ns == 0 || start_ns < totals.start_ns) {
                     totals.start_ns = start_ns;
@@ -290,10 +387,12 @@ impl Session {
                 totals.end_ns = totals.end_ns.max(end_ns);
                 if progress.ended == shards {
                     totals.in_flight_at_end = progress.in_flight_at_end;
+                    totals.survivors_ns = Some(progress.survivors_ns);
                     totals.state = match self.snapshot.state {
                         State::Interrupted => State::Interrupted,
                         _ => State::Complete,
                     };
+                    self.after_phase(index);
                 }
             }
             Message::Exited { shard } => self.shards[shard as usize].has_exited = true,
@@ -302,7 +401,32 @@ impl Session {
         }
     }
 
-    fn take_recording(&mut self, shard: u32, recording: Box<Recording>) {
+    /// A phase has ended on all shards: the next one begins if it has been waiting for that.
+    fn after_phase(&mut self, index: usize) {
+        if let Some(rest) = self.progress[index].timed.take_rest() {
+            self.count_untaken(index, rest, self.progress[index].issue_end_ns);
+        }
+        let has_next = self.progress.get(index + 1).is_some_and(|next| !next.is_handed_over);
+        if has_next && self.snapshot.state != State::Interrupted {
+            self.hand_over(index + 1, monotonic_ns() + START_DELAY_NS);
+            self.wake_all();
+        }
+    }
+
+    /// Entries of the schedule that were due and that nobody took.
+    fn count_untaken(&mut self, index: usize, rest: Rest, issue_end_ns: u64) {
+        let phase = &mut self.snapshot.phases[index];
+        let length_ns = issue_end_ns.saturating_sub(phase.start_ns);
+        let pending = rest.pending.into_iter();
+        let due = pending.chain(*rest.schedule).take_while(|entry| entry.offset_ns < length_ns);
+        for entry in due {
+            phase.sums.counters.scheduled += 1;
+            phase.sums.counters.untaken += 1;
+            phase.sums.schedule_hash = phase.sums.schedule_hash.wrapping_add(hash_of(entry));
+        }
+    }
+
+    fn take_recording(&mut self, shard: u32, mut recording: Box<Recording>) {
         self.rules.watch(&recording);
         let totals = &mut self.snapshot.phases[recording.phase as usize];
         totals.state = totals.state.max(State::Live);
@@ -310,6 +434,7 @@ impl Session {
             totals.start_ns = recording.begin_ns;
         }
         totals.add(&recording);
+        recording.reset();
         // A shard that is gone needs none.
         let recycled = (recording, self.calibrator.current());
         let _ = self.shards[shard as usize].recycle.try_send(recycled);
@@ -339,6 +464,9 @@ impl Session {
         for shard in &self.shards {
             let _ = shard.commands.try_send(command());
         }
+        if let (Some(timer), Command::Stop | Command::Cancel) = (&self.timer, command()) {
+            timer.tell(TimerCommand::Stop);
+        }
         self.wake_all();
     }
 
@@ -364,9 +492,12 @@ impl Session {
         self.shards.iter().map(|shard| shard.live.in_flight()).sum()
     }
 
-    /// Positions of a phase that have been handed out.
+    /// Positions of a phase that have been handed out, or were due.
     pub fn claimed(&self, phase: usize) -> u64 {
-        self.progress[phase].positions.claimed()
+        match self.plan.phases[phase].schedule {
+            None => self.progress[phase].positions.claimed(),
+            Some(_) => self.snapshot.phases[phase].sums.counters.scheduled,
+        }
     }
 
     /// Ends the shards, and says what was measured.
@@ -380,6 +511,7 @@ impl Session {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        drop(self.timer.take());
         for shard in &mut self.shards {
             // One that has not exited by now is parked after a panic, or stuck: it ends with us.
             if let Some(thread) = shard.thread.take_if(|_| shard.has_exited) {
@@ -400,17 +532,77 @@ impl Session {
     }
 }
 
+/// The timer core, if there is one.
+struct Timing {
+    commands: Sender<TimerCommand>,
+    /// The shards' ends of the dispatch rings, until they are taken.
+    rings: VecDeque<Consumer<Dispatch>>,
+}
+
+impl Timing {
+    fn start(
+        plan: &Plan,
+        lives: &[Arc<Live>],
+        clock: Calibration,
+    ) -> Result<Option<Timing>, Error> {
+        let is_open = plan.phases.iter().any(|phase| phase.schedule.is_some());
+        let Timer::Dedicated { core } = plan.timer else { return Ok(None) };
+        if !is_open {
+            return Ok(None);
+        }
+        let (sender, commands) = bounded(TIMER_COMMANDS);
+        let (rings, consumers) =
+            lives.iter().map(|_| RingBuffer::new(DISPATCH_RING_ENTRIES)).unzip();
+        timer::spawn(TimerPlan { core, clock, rings, lives: lives.to_vec(), commands })
+            .map_err(|error| Error::setup(format!("cannot start a thread: {error}")))?;
+        Ok(Some(Timing { commands: sender, rings: consumers }))
+    }
+
+    fn phase(
+        &self,
+        index: u32,
+        phase: &Phase,
+        schedule: &SchedulePlan,
+        start_ns: u64,
+        shared: Arc<TimerPhase>,
+    ) {
+        let stop_ns = phase.duration_ns.map_or(u64::MAX, |ns| start_ns.saturating_add(ns));
+        self.tell(TimerCommand::Phase {
+            index,
+            schedule: Box::new(Schedule::new(schedule)),
+            start_ns,
+            stop_ns,
+            drain_timeout_ns: phase.drain_timeout_ns,
+            shared,
+        });
+    }
+
+    /// It spins, and so hears soon; a timer that is gone needs no word.
+    fn tell(&self, command: TimerCommand) {
+        let _ = self.commands.try_send(command);
+    }
+}
+
 fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
     let shards = plan.cores.len();
-    let slots = share(plan.connections, shards, index as usize);
+    let is_open = plan.phases.iter().any(|phase| phase.schedule.is_some());
+    let opened = share(plan.connections, shards, index as usize);
+    let slots = if is_open { share(plan.max_connections, shards, index as usize) } else { opened };
+    let wait = match plan.timer {
+        _ if plan.spin => Wait::Spin,
+        _ if !is_open => Wait::Sleep,
+        Timer::Inline | Timer::Dedicated { .. } => Wait::Spin,
+        Timer::Hybrid => Wait::Hybrid,
+        Timer::Sleep => Wait::Sleep,
+    };
     ShardPlan {
         index,
         core: Some(plan.cores[index as usize]),
-        spin: plan.spin,
+        wait,
         engine: plan.engine,
         table: plan.table.clone(),
         slots_per_target: slots,
-        connections_per_target: slots.div_ceil(plan.table.targets.len() as u32),
+        connections_per_target: opened.div_ceil(plan.table.targets.len() as u32),
         timeouts: plan.timeouts,
         keepalive: plan.keepalive,
         accept_status: plan.accept_status,
@@ -448,6 +640,10 @@ const MESSAGES: usize = 1024;
 const COMMANDS: usize = 16;
 /// Recordings of one shard that are on their way back.
 const RECORDINGS: usize = 4;
+/// Every phase of a run, a calibration each interval, and a stop.
+const TIMER_COMMANDS: usize = 64;
+/// Between the word and the end of an issue that control ends: time for every shard to hear of it.
+const END_DELAY_NS: u64 = 50_000_000;
 const READY_POLL: Duration = Duration::from_millis(20);
 /// Between the plan and the first instant: time for every shard to hear of it.
 const START_DELAY_NS: u64 = 1_000_000;

@@ -1,22 +1,26 @@
 //! Measured facts of a run, merged over shards and intervals; nothing derived. Written to
 //! `final_snapshot.json`.
 
+mod batches;
 mod distribution;
 mod json;
+mod sums;
 
 use std::fs;
 
-use loadgen_shards::failure::{Failures, Tally};
+use loadgen_shards::failure::Tally;
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineReport;
-use loadgen_shards::recorder::{Counters, Recording, StatusTable};
+use loadgen_shards::recorder::{Counters, Recording};
 
 use crate::request::secret::Secrets;
 
+pub use batches::{Batch, Batches};
 pub use distribution::{Distribution, PERCENTILES, count_needed};
 pub use json::{
     final_snapshot, git_sha, percentiles_json, phase_counters, pretty, run_counters, status_codes,
 };
+pub use sums::Sums;
 
 /// State of a run or phase; goes forward only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,18 +68,10 @@ pub struct PhaseTotals {
     pub load_end_ns: u64,
     /// When the last shard ended it; 0 while it runs.
     pub end_ns: u64,
-    /// Sums over shards.
-    pub counters: Counters,
-    /// Sums over shards, first message of the first shard that had one.
-    pub failures: Failures,
-    /// Sums over shards.
-    pub statuses: StatusTable,
-    /// `service_latency_ns`; in closed loop also `sample_latency_ns`.
-    pub service: Distribution,
-    /// `ttfb_ns`.
-    pub ttfb: Distribution,
-    /// `connect_ns`.
-    pub connect: Distribution,
+    /// Everything that adds up.
+    pub sums: Sums,
+    /// The phase in slices of time.
+    pub batches: Batches,
     /// Queries neither complete, failed nor cancelled when the phase ended, as the shards counted
     /// them; while live, what [`PhaseTotals::add`] derives.
     pub in_flight_at_end: u64,
@@ -83,10 +79,9 @@ pub struct PhaseTotals {
     pub first_sent_ns: u64,
     /// Last completion, 0 if none.
     pub last_complete_ns: u64,
-    /// Time at work, summed over shards.
-    pub busy_ns: u64,
-    /// Shards x time that the recordings cover: `busy_ns` / this is the client's utilisation.
-    pub covered_ns: u64,
+    /// Sum of the times that queries without an end had spent since T1 when the phase ended, ns;
+    /// `None` until it has on all shards.
+    pub survivors_ns: Option<i128>,
 }
 
 /// The whole run so far.
@@ -166,17 +161,12 @@ impl PhaseTotals {
             issue_end_ns: 0,
             load_end_ns: 0,
             end_ns: 0,
-            counters: Counters::default(),
-            failures: Failures::default(),
-            statuses: StatusTable::default(),
-            service: Distribution::new(),
-            ttfb: Distribution::new(),
-            connect: Distribution::new(),
+            sums: Sums::default(),
+            batches: Batches::default(),
             in_flight_at_end: 0,
             first_sent_ns: 0,
             last_complete_ns: 0,
-            busy_ns: 0,
-            covered_ns: 0,
+            survivors_ns: None,
         }
     }
 
@@ -186,17 +176,11 @@ impl PhaseTotals {
     /// end the session overwrites it with the sum of what the shards counted, so that
     /// [`check_conservation`] compares two sources.
     pub fn add(&mut self, recording: &Recording) {
-        self.counters.add(&recording.counters);
-        self.failures.add(&recording.failures);
-        self.statuses.add(&recording.statuses);
-        self.service.add(&recording.service);
-        self.ttfb.add(&recording.ttfb);
-        self.connect.add(&recording.connect);
+        self.sums.add(recording);
+        self.batches.add(recording, self.start_ns);
         self.first_sent_ns = earlier(self.first_sent_ns, recording.first_sent_ns);
         self.last_complete_ns = self.last_complete_ns.max(recording.last_complete_ns);
-        self.busy_ns += recording.busy_ns;
-        self.covered_ns += recording.end_ns.saturating_sub(recording.begin_ns);
-        let Counters { issued, completed, failed, cancelled, .. } = self.counters;
+        let Counters { issued, completed, failed, cancelled, .. } = self.sums.counters;
         self.in_flight_at_end = issued.saturating_sub(completed + failed + cancelled);
     }
 
@@ -220,7 +204,7 @@ impl PhaseTotals {
 
 /// The conservation law, and the figures that must agree with it. `Err` says what does not add up.
 pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
-    let Counters { issued, completed, failed, cancelled, .. } = phase.counters;
+    let Counters { issued, completed, failed, cancelled, .. } = phase.sums.counters;
     let in_flight = phase.in_flight_at_end;
     let ended = completed + failed + cancelled;
     if issued != ended + in_flight {
@@ -230,14 +214,18 @@ pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
             phase.name
         ));
     }
-    let recorded = phase.service.count();
+    // These hold at the end, not before: some wait, and some are between two stamps.
+    if let Some(survivors_ns) = phase.survivors_ns {
+        check_schedule(phase, survivors_ns)?;
+    }
+    let recorded = phase.sums.service.count();
     if recorded != completed {
         return Err(format!(
             "phase {}: {recorded} latencies were recorded for {completed} completed queries",
             phase.name
         ));
     }
-    let by_kind = phase.failures.total();
+    let by_kind = phase.sums.failures.total();
     if by_kind != failed {
         return Err(format!(
             "phase {}: failures by kind sum to {by_kind}, not to {failed}",
@@ -247,62 +235,62 @@ pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
     Ok(())
 }
 
+fn check_schedule(phase: &PhaseTotals, survivors_ns: i128) -> Result<(), String> {
+    let Counters { issued, scheduled, dropped, untaken, .. } = phase.sums.counters;
+    if phase.sums.has_schedule() && scheduled != issued + dropped + untaken {
+        return Err(format!(
+            "phase {}: scheduled {scheduled} is not issued {issued} + dropped {dropped} + \
+             untaken {untaken}",
+            phase.name
+        ));
+    }
+    // Little's law as an identity.
+    let residual_ns = phase.sums.area_ns - phase.sums.residence_ns - survivors_ns;
+    if residual_ns != 0 {
+        return Err(format!(
+            "phase {}: the integral of the queries present and the sum of their times differ by \
+             {residual_ns} ns",
+            phase.name
+        ));
+    }
+    Ok(())
+}
+
 /// Phases added up.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Sum.
-    pub counters: Counters,
-    /// Sum; the first message of the earliest phase that had one.
-    pub failures: Failures,
-    /// Sum.
-    pub statuses: StatusTable,
-    /// Merged.
-    pub service: Distribution,
-    /// Merged.
-    pub ttfb: Distribution,
-    /// Merged.
-    pub connect: Distribution,
+    /// Everything that adds up.
+    pub sums: Sums,
     /// Sum of [`PhaseTotals::duration_ns`].
     pub duration_ns: u64,
     /// Sum of [`PhaseTotals::window_ns`].
     pub window_ns: u64,
     /// Sum.
     pub in_flight_at_end: u64,
-    /// Sum.
-    pub busy_ns: u64,
-    /// Sum.
-    pub covered_ns: u64,
 }
 
 impl Totals {
     /// Adds up phases.
     pub fn of<'a>(phases: impl IntoIterator<Item = &'a PhaseTotals>) -> Totals {
-        let mut sum = Totals::default();
+        let mut totals = Totals::default();
         for phase in phases {
-            sum.counters.add(&phase.counters);
-            sum.failures.add(&phase.failures);
-            sum.statuses.add(&phase.statuses);
-            sum.service.merge(&phase.service);
-            sum.ttfb.merge(&phase.ttfb);
-            sum.connect.merge(&phase.connect);
-            sum.duration_ns += phase.duration_ns();
-            sum.window_ns += phase.window_ns();
-            sum.in_flight_at_end += phase.in_flight_at_end;
-            sum.busy_ns += phase.busy_ns;
-            sum.covered_ns += phase.covered_ns;
+            totals.sums.merge(&phase.sums);
+            totals.duration_ns += phase.duration_ns();
+            totals.window_ns += phase.window_ns();
+            totals.in_flight_at_end += phase.in_flight_at_end;
         }
-        sum
+        totals
     }
 
     /// Share of the shards' time at work; `None` while nothing is covered.
     pub fn utilisation(&self) -> Option<f64> {
-        (self.covered_ns > 0).then(|| self.busy_ns as f64 / self.covered_ns as f64)
+        (self.sums.covered_ns > 0).then(|| self.sums.busy_ns as f64 / self.sums.covered_ns as f64)
     }
 
     /// Completed per second of the duration.
     pub fn qps(&self) -> Option<f64> {
         (self.duration_ns > 0)
-            .then(|| self.counters.completed as f64 * 1e9 / self.duration_ns as f64)
+            .then(|| self.sums.counters.completed as f64 * 1e9 / self.duration_ns as f64)
     }
 }
 
@@ -370,10 +358,10 @@ mod tests {
         assert_eq!(phase.in_flight_at_end, 4);
         phase.add(&later);
         assert_eq!(phase.in_flight_at_end, 2);
-        assert_eq!((phase.counters.completed, phase.service.count()), (13, 13));
+        assert_eq!((phase.sums.counters.completed, phase.sums.service.count()), (13, 13));
         assert_eq!((phase.first_sent_ns, phase.last_complete_ns), (1_000_010_000, 7_000_000_000));
         assert_eq!((phase.duration_ns(), phase.window_ns()), (6_000_000_000, 5_999_990_000));
-        assert_eq!((phase.busy_ns, phase.covered_ns), (4_000_000_000, 10_000_000_000));
+        assert_eq!((phase.sums.busy_ns, phase.sums.covered_ns), (4_000_000_000, 10_000_000_000));
     }
 
     #[test]
@@ -381,11 +369,14 @@ mod tests {
         type Spoil = fn(&mut PhaseTotals);
         let cases: [(Spoil, &str); 6] = [
             (|_| {}, ""),
-            (|phase| phase.counters.issued += 1, "issued 24 is not completed 20"),
+            (|phase| phase.sums.counters.issued += 1, "issued 24 is not completed 20"),
             (|phase| phase.in_flight_at_end = 1, "in flight at the end 1"),
-            (|phase| phase.counters.cancelled += 1, "cancelled 1"),
-            (|phase| phase.service = Distribution::new(), "0 latencies were recorded for 20"),
-            (|phase| phase.failures = Failures::default(), "failures by kind sum to 0, not to 3"),
+            (|phase| phase.sums.counters.cancelled += 1, "cancelled 1"),
+            (|phase| phase.sums.service = Distribution::new(), "0 latencies were recorded for 20"),
+            (
+                |phase| phase.sums.failures = loadgen_shards::failure::Failures::default(),
+                "failures by kind sum to 0, not to 3",
+            ),
         ];
         for (spoil, message) in cases {
             let mut phase = finished(20, 3).phases.remove(0);

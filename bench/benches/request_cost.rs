@@ -16,7 +16,10 @@ mod linux {
     use crossbeam_channel::bounded;
     use loadgen_shards::clock::{Calibration, Calibrator, Clock};
     use loadgen_shards::http1::{Carry, ResponseParser, Step};
-    use loadgen_shards::phase::{Command, Pattern, PhaseKind, PhasePlan, Positions, Timeouts};
+    use loadgen_shards::order::{Order, SampleOrder};
+    use loadgen_shards::phase::{
+        Command, Pattern, PhaseKind, PhasePlan, Positions, Timeouts, Wait,
+    };
     use loadgen_shards::query::{Address, Request, RequestTable, Target};
     use loadgen_shards::reactor::{EngineChoice, Reactor};
     use loadgen_shards::recorder::Series;
@@ -147,13 +150,21 @@ mod linux {
                 in_flight: IN_FLIGHT,
                 positions: Arc::new(Positions::new(Some(requests), 1)),
             },
+            order: SampleOrder::new(Order::Sequential, 1, 0),
             start_ns: 0,
             duration_ns: None,
             drain_timeout_ns: u64::MAX,
             clock: Calibration::IDENTITY,
         };
         command_sender.send(Command::Phase(Box::new(plan))).expect("room");
-        let link = Link { commands, messages: message_sender, recycled, live: Arc::default() };
+        let link = Link {
+            commands,
+            messages: message_sender,
+            recycled,
+            live: Arc::default(),
+            peers: vec![],
+            dispatches: None,
+        };
         let shard = Shard::new(shard_plan(IN_FLIGHT), link, Reactor::Sim(Box::new(sim)));
         let begin = Instant::now();
         shard.run();
@@ -168,7 +179,7 @@ mod linux {
         ShardPlan {
             index: 0,
             core: None,
-            spin: false,
+            wait: Wait::Sleep,
             engine: EngineChoice::Auto,
             table: RequestTable {
                 arena: Arc::from(*request),

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use loadgen_bench::{Endpoint, EndpointConfig};
 use loadgen_shards::clock::{Calibration, Calibrator};
+use loadgen_shards::order::{Order, SampleOrder};
 use loadgen_shards::phase::{
-    Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Timeouts,
+    Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Timeouts, Wait,
 };
 use loadgen_shards::query::{Address, Request, RequestTable, Target};
 use loadgen_shards::reactor::EngineChoice;
@@ -61,6 +62,7 @@ impl Control {
                 in_flight: IN_FLIGHT,
                 positions: Arc::new(Positions::new(Some(requests), 1)),
             },
+            order: SampleOrder::new(Order::Sequential, 1, 0),
             start_ns: 0,
             duration_ns: None,
             drain_timeout_ns: 5_000_000_000,
@@ -71,8 +73,9 @@ impl Control {
         let mut completed = 0;
         loop {
             match self.messages.recv_timeout(PATIENCE).expect("the shard speaks") {
-                Message::Interval { recording, .. } => {
+                Message::Interval { mut recording, .. } => {
                     completed += recording.counters.completed;
+                    recording.reset();
                     self.recycle.send((recording, self.clock)).expect("taken");
                 }
                 Message::PhaseEnded { phase, .. } if phase == index => return completed,
@@ -87,7 +90,7 @@ fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
     ShardPlan {
         index: 0,
         core: None,
-        spin: false,
+        wait: Wait::Sleep,
         engine: case.engine,
         table: RequestTable {
             arena: Arc::from(case.request.as_bytes()),
@@ -120,7 +123,14 @@ fn allocations_once_warm(case: Case) -> u64 {
     let (commands_in, commands) = bounded(4);
     let (messages_in, messages) = bounded(64);
     let (recycle, recycled) = bounded(8);
-    let link = Link { commands, messages: messages_in, recycled, live: Arc::default() };
+    let link = Link {
+        commands,
+        messages: messages_in,
+        recycled,
+        live: Arc::default(),
+        peers: vec![],
+        dispatches: None,
+    };
     let address = Address::Inet(endpoint.address());
     let thread = shard::spawn(plan(case, address, clock), link).expect("a thread");
     let control = Control { commands: commands_in, messages, recycle, clock };

@@ -24,27 +24,31 @@ def wrk(load):
     return ['wrk', '-t1', f'-c{load.connections}', f'-d{load.seconds}s', '--latency', url(load)]
 
 
-def read_wrk(text):
+def read_wrk(text, with_percentiles=True):
     def percentile_us(percent):
         number, unit = re.search(rf'\n\s+{percent}%\s+([\d.]+)(us|ms|s|m)\n', text).groups()
         return float(number) * UNITS_US[unit]
 
     errors = re.search(r'Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)', text)
     statuses = re.search(r'Non-2xx or 3xx responses: (\d+)', text)
-    return {
+    counts = {
         'own_count': int(re.search(r'(\d+) requests in ', text)[1]),
         'own_errors': sum(map(int, errors.groups() if errors else []))
         + (int(statuses[1]) if statuses else 0),
-        'p50_us': percentile_us(50),
-        'p99_us': percentile_us(99),
     }
+    if not with_percentiles:
+        return counts
+    return counts | {'p50_us': percentile_us(50), 'p99_us': percentile_us(99)}
+
+
+def product_path():
+    path = os.path.join(os.path.dirname(PERF), 'target', 'release', 'loadgen-uring')
+    return os.path.abspath(os.environ.get('LOADGEN_URING', path))
 
 
 def product(*flags):
     def command(load):
-        path = os.path.join(os.path.dirname(PERF), 'target', 'release', 'loadgen-uring')
-        path = os.path.abspath(os.environ.get('LOADGEN_URING', path))
-        return [path, 'max-throughput', url(load), '-c', str(load.connections),
+        return [product_path(), 'max-throughput', url(load), '-c', str(load.connections),
                 '-d', f'{load.seconds}s', '--cores', str(load.core), *flags,
                 '--json', '--report-dir', 'none', '-q']
     return command

@@ -15,6 +15,8 @@ import tempfile
 import time
 import urllib.request
 
+from .arrivals import read_pairs
+
 PERF = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(PERF, 'build')
 RIVALS = os.path.join(PERF, 'rivals')
@@ -24,7 +26,8 @@ SSE_CHUNKS = 64             # a response
 START_LIMIT_S = 5
 PR_SET_PDEATHSIG = 1
 PAGE_FIELDS = ('requests', 'connections', 'first_recv_ns', 'last_recv_ns', 'chunks', 'pace_slips',
-               'send_faults')    # struct page in rivals/common.h
+               'send_faults', 'recorded')    # struct page in rivals/common.h
+ARRIVAL_BYTES = 16          # struct arrival in rivals/fastserver.c
 
 _libc = ctypes.CDLL(None)
 
@@ -83,12 +86,16 @@ class Server:
         return dict(zip(PAGE_FIELDS, words))
 
     def cpu_s(self):
-        """CPU seconds of all threads, from the scheduler's clock in ns."""
-        total = 0
-        for task in os.listdir(f'/proc/{self.process.pid}/task'):
-            with open(f'/proc/{self.process.pid}/task/{task}/schedstat') as stat:
-                total += int(stat.read().split()[0])
-        return total / 1e9
+        return cpu_s_of(self.process.pid)
+
+
+def cpu_s_of(pid):
+    """CPU seconds of all threads of a process, from the scheduler's clock in ns."""
+    total = 0
+    for task in os.listdir(f'/proc/{pid}/task'):
+        with open(f'/proc/{pid}/task/{task}/schedstat') as stat:
+            total += int(stat.read().split()[0])
+    return total / 1e9
 
 
 class Fast(Server):
@@ -102,6 +109,24 @@ class Fast(Server):
 
 class Fast700(Fast):
     body_bytes = 700
+
+
+class Recorder(Fast):
+    """The fast endpoint, writing down when each `every`-th request came."""
+
+    def __init__(self, port, core, life_s, entries, every=1):
+        super().__init__('recorder', port, core, life_s)
+        self.record = os.path.join(self.folder.name, 'record')
+        self.entries, self.every = entries, every
+
+    def command(self):
+        return [*super().command(), '-r', self.record, '-n', str(self.entries),
+                '-k', str(self.every)]
+
+    def arrivals(self):
+        """The entries so far: (kernel stamps, instants after recv) in ns."""
+        with open(self.record, 'rb') as record:
+            return read_pairs(record.read(self.counts()['recorded'] * ARRIVAL_BYTES))
 
 
 class Sse(Server):

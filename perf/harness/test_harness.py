@@ -2,16 +2,21 @@
 
 PYTHONPATH=perf python3 -m unittest harness.test_harness
 """
+import array
 import contextlib
 import csv
 import io
+import json
+import math
 import os
+import random
 import tempfile
 import types
 import unittest
 
-from . import clients, measure, study, summary
-from .__main__ import parse
+from . import arrivals, clients, closedloop, measure, openclients, openloop, opensummary, study
+from . import summary
+from .__main__ import cores, parse, timer_cores
 from .clients import OURS
 
 WRK = '''Running 5s test @ http://127.0.0.1:9471/
@@ -147,19 +152,305 @@ class Summaries(unittest.TestCase):
                       text)
 
 
+def exponential(count, mean_ns=1e5, seed=7):
+    draw = random.Random(seed).expovariate
+    return [draw(1 / mean_ns) for _ in range(count)]
+
+
+def instants(gaps_ns):
+    at_ns, all_ns = 1e9, []
+    for gap_ns in gaps_ns:
+        at_ns += gap_ns
+        all_ns.append(at_ns)
+    return all_ns
+
+
+class Arrivals(unittest.TestCase):
+    """Gaps whose figures are known on paper, and some that must not pass for them."""
+
+    def test_the_quantiles_of_an_exponential_are_at_no_distance_from_it(self):
+        count = 10_000
+        gaps = [-1e5 * math.log(1 - (i + 0.5) / count) for i in range(count)]
+        self.assertLess(arrivals.ks_exponential(gaps), 2 / count)
+        self.assertAlmostEqual(arrivals.variation(gaps), 1, delta=0.002)
+
+    def test_drawn_exponential_gaps_are_as_near_as_chance_allows(self):
+        for seed in range(20):
+            gaps = exponential(10_000, seed=seed)
+            self.assertLess(arrivals.ks_exponential(gaps), 0.0125)     # p = 0.001, Lilliefors
+            self.assertAlmostEqual(arrivals.variation(gaps), 1, delta=0.05)
+
+    def test_clockwork_has_no_variation_and_the_distance_of_a_step(self):
+        self.assertEqual(arrivals.variation([1e5] * 1000), 0)
+        self.assertAlmostEqual(arrivals.ks_exponential([1e5] * 1000), 1 - math.exp(-1))
+
+    def test_even_gaps_from_nothing_to_twice_the_mean_are_no_exponential(self):
+        gaps = [2e5 * (i + 0.5) / 10_000 for i in range(10_000)]
+        # x/2 and 1 - exp(-x) are farthest apart at x = ln 2.
+        self.assertAlmostEqual(arrivals.ks_exponential(gaps), 0.5 - math.log(2) / 2, delta=1e-4)
+
+    def test_bursts_of_ten_are_burstier_than_poisson(self):
+        pacing = arrivals.pacing(instants(([0.0] * 9 + [1e6]) * 1000), rate=10_000)
+        self.assertAlmostEqual(pacing['gap_cv'], 3, delta=0.01)     # sqrt((9 + 81) / 10)
+        self.assertAlmostEqual(pacing['gap_short'], 0.9, delta=0.001)
+        self.assertAlmostEqual(pacing['rate_error'], 0, delta=0.001)
+
+    def test_a_rate_that_is_missed_shows(self):
+        pacing = arrivals.pacing(instants([1.25e5] * 1000), rate=10_000)
+        self.assertAlmostEqual(pacing['rate'], 8000)
+        self.assertAlmostEqual(pacing['rate_error'], -0.2)
+        self.assertAlmostEqual(pacing['gap_p50_us'], 125)
+
+    def test_a_serial_sender_is_as_far_from_poisson_as_its_floor_says(self):
+        send_us = 5
+        stretched = [max(gap, send_us * 1e3) for gap in exponential(100_000)]
+        floor = arrivals.serial_floor(10_000, send_us)
+        self.assertAlmostEqual(floor, 1 - math.exp(-0.05))
+        self.assertAlmostEqual(arrivals.ks_exponential(stretched), floor, delta=0.004)
+        self.assertAlmostEqual(arrivals.quantile(sorted(stretched), 0.01) / 1e3, send_us)
+        self.assertAlmostEqual(arrivals.serial_floor(100_000, send_us, shards=4),
+                               1 - math.exp(-0.125))
+
+    def test_too_few_arrivals_say_nothing(self):
+        for few in ([], instants([1e5] * 50), [1e9] * 1000):
+            self.assertEqual(arrivals.pacing(few, 10_000), {})
+        self.assertEqual(arrivals.clockwork_error(instants([1e5] * 50), 10_000), {})
+
+    def test_the_first_tenth_is_left_out(self):
+        kept = arrivals.settled(instants([1e5] * 1001))
+        self.assertEqual((len(kept), kept[0]), (901, 1e9 + 101 * 1e5))
+
+    def test_a_constant_shift_is_no_error_and_a_late_request_is(self):
+        arrived = instants([1e5] * 1000)
+        self.assertAlmostEqual(arrivals.clockwork_error(arrived, 10_000)['off_p99_us'], 0, delta=1e-3)
+        arrived[500::10] = [at + 3e4 for at in arrived[500::10]]
+        error = arrivals.clockwork_error(arrived, 10_000)
+        self.assertAlmostEqual(error['off_p50_us'], 0, delta=1e-3)
+        self.assertAlmostEqual(error['off_p99_us'], 30, delta=1e-3)
+
+    def test_stamps_since_1970_keep_their_nanoseconds(self):
+        arrived = [1_796_039_034_056_300_204 + i * 100_000 + i % 2 * 100 for i in range(1000)]
+        self.assertAlmostEqual(arrivals.clockwork_error(arrived, 10_000)['off_p99_us'], 0.05)
+
+    def test_one_bad_second_does_not_spoil_the_median_of_the_seconds(self):
+        due = [i * 1e7 for i in range(500)]     # 5 s
+        late = [10_000_000 if 100 <= i < 200 else 500 for i in range(500)]
+        columns = arrivals.against_log(due, due, [d + l for d, l in zip(due, late)])
+        self.assertAlmostEqual(columns['late_second_p99_us'], 0.5)
+        self.assertAlmostEqual(columns['late_p99_us'], 10_000)
+        self.assertEqual(columns['off_p99_us'], 0)
+        self.assertNotIn('off_p99_us', arrivals.against_log(due[1:], due, due))     # one was lost
+
+    def test_a_clock_that_runs_fast_is_found_under_late_requests(self):
+        def drift(ppm):
+            draw = random.Random(3)
+            gap_ns = 1e7 / (1 + ppm / 1e6)
+            return arrivals.drift_ppm([
+                1e15 + i * gap_ns + (draw.expovariate(1e-6) if draw.random() < 0.1 else 0)
+                for i in range(6_000)], rate=10_000, every=100)
+
+        for ppm in (0, 1, -20):
+            self.assertAlmostEqual(drift(ppm), ppm, delta=0.05)
+        self.assertIsNone(arrivals.drift_ppm([1, 2], rate=10))
+
+    def test_pairs_of_words_come_back_as_two_columns(self):
+        first, second = arrivals.read_pairs(array.array('Q', [1, 10, 2, 20]).tobytes())
+        self.assertEqual((list(first), list(second)), ([1, 2], [10, 20]))
+
+
+class OpenReaders(unittest.TestCase):
+    def load(self, folder):
+        return openclients.Load(1, 1000, 1, 16, [0], None, 43, folder)
+
+    def test_our_result_may_lack_what_another_version_writes(self):
+        read = openclients.read_product(is_constant=False)
+        counters = {'total_samples_completed': 9, 'total_samples_failed': 0}
+        with tempfile.TemporaryDirectory() as folder:
+            columns = read(self.load(folder), json.dumps({'counters': counters}), [])
+            self.assertEqual(columns.pop('own_count'), 9)
+            self.assertEqual(columns.pop('own_errors'), 0)
+            self.assertEqual(set(columns.values()), {None, ''})
+            phase = os.path.join(folder, 'report', 'phases', 'performance')
+            os.makedirs(phase)
+            with open(os.path.join(phase, 'intervals.jsonl'), 'w') as lines:
+                lines.write('{"lateness":{"p50":1,"p99":30000}}\n{"lateness":{"p99":20000}}\n'
+                            '{"lateness":{"percentiles":{"99.0":90000}}}\n{"lateness":null}\n')
+            columns = read(self.load(folder), json.dumps({
+                'counters': counters, 'lateness': {'percentiles': {'50.0': 210}, 'max': 4000},
+                'trust': {'verdict': 'fail', 'checks': [
+                    {'id': 'D1', 'verdict': 'fail'}, {'id': 'D5', 'verdict': 'ok', 'value': 0.7},
+                    {'id': 'D8', 'verdict': 'warn'}]}}), [])
+        self.assertEqual(columns['late_second_p99_us'], 30)
+        self.assertEqual((columns['late_p50_us'], columns['late_max_us']), (0.21, 4))
+        self.assertEqual((columns['trust'], columns['trust_faults']), ('fail', 'D1:fail D8:warn'))
+        self.assertEqual(columns['busy'], 0.7)
+
+    def test_what_oha_had_in_flight_at_the_end_is_no_error(self):
+        def errors(distribution):
+            return openclients.read_oha(self.load('.'), json.dumps({
+                'statusCodeDistribution': {'200': 5}, 'errorDistribution': distribution}), [])
+
+        self.assertEqual(errors({'aborted due to deadline': 3}), {'own_count': 5, 'own_errors': 0})
+        self.assertEqual(errors({'connection refused': 3})['own_errors'], 3)
+
+    def test_output_of_another_shape_spoils_the_run_and_not_the_study(self):
+        for name, client in openclients.CLIENTS.items():
+            if name == 'vegeta':        # says nothing on stdout
+                continue
+            for text in ('', 'null', '[]', 'unable to connect'):
+                said = measure.heard(lambda t: client.read(self.load('.'), t, []), text)
+                self.assertIn('unreadable output', said['verdict'], (name, text))
+
+    def test_an_untrusted_run_counts_and_a_failed_or_unrecorded_one_does_not(self):
+        ours, wrk2 = openclients.name_of('poisson', 'hybrid'), 'wrk2'
+        fine = {'exit': 0, 'recorded': 9, 'requests': 9, 'unstamped': 0, 'verdict': None}
+        self.assertIsNone(openloop.fault(fine, ours, ''))
+        self.assertIsNone(openloop.fault(fine | {'exit': 6}, ours, ''))
+        self.assertEqual(openloop.fault(fine | {'exit': 6}, wrk2, 'no'), 'exit 6: no')
+        self.assertEqual(openloop.fault(fine | {'exit': 2}, ours, 'no'), 'exit 2: no')
+        self.assertEqual(openloop.fault(fine | {'recorded': 8}, ours, ''), 'the record is full')
+        self.assertIn('without a kernel stamp', openloop.fault(fine | {'unstamped': 1}, ours, ''))
+
+
+def open_row(client, rate=10_000, repetition='1', **more):
+    base = dict.fromkeys(openloop.RUN_FIELDS, '')
+    return base | {'study': 'precision', 'client': client, 'rate_asked': str(rate), 'seconds': '8',
+                   'repetition': repetition, 'verdict': 'kept', 'shards': '1', 'trust': 'ok'} | more
+
+
+class OpenSummaries(unittest.TestCase):
+    HYBRID = openclients.name_of('poisson', 'hybrid')
+    CONSTANT = openclients.name_of('constant', 'inline')
+
+    def precision(self, late='0.2', ks='0.06', cv='0.1'):
+        rows = []
+        for repetition in '123':
+            rows += [
+                open_row('reference poisson', repetition=repetition, gap_p1_us='5', ks_exp='0.05'),
+                open_row(self.HYBRID, repetition=repetition, late_p50_us=late, ks_exp=ks,
+                         late_second_p99_us='30', client_cores='0.5'),
+                open_row(self.CONSTANT, repetition=repetition, gap_cv=cv, off_p50_us='2'),
+                open_row('wrk2', repetition=repetition, gap_cv='3', off_p50_us='300'),
+            ]
+        return '\n'.join(opensummary.precision(opensummary.Study(rows)))
+
+    def test_targets_are_judged_on_both_sides_of_their_bounds(self):
+        text = self.precision()
+        for line in ('| lateness p50, us | 10000 | loadgen-uring poisson hybrid | ≤ 0.3 | '
+                     '0.2 [0.2..0.2] | 3 | yes |',
+                     '| ≤ 0.06377 | 0.06 [0.06..0.06] | 3 | yes |',     # 1 - exp(-.05) + .015
+                     '| CV of gaps | 10000 | loadgen-uring constant inline | ≤ 0.2 | '
+                     '0.1 [0.1..0.1] | 3 | yes |'):
+            self.assertIn(line, text)
+        self.assertNotIn('| no |', text)
+        self.assertEqual(self.precision('0.4', '0.07', '0.3').count('| 3 | no |'), 3)
+
+    def test_pairs_are_made_of_clients_that_were_asked_for_the_same(self):
+        text = self.precision()
+        self.assertIn(f'| 10000 | {self.CONSTANT} / wrk2 | 0.00667 [0.00667..0.00667] |', text)
+        self.assertIn(f'| 10000 | {self.HYBRID} / reference poisson |', text)
+        self.assertNotIn(f'{self.HYBRID} / wrk2', text)
+
+    def steps(self, *words):
+        """words: the verdicts of three runs at 20k, 30k, ..."""
+        rows = [open_row(self.HYBRID, 20_000 + 10_000 * step, repetition, study='rate', trust=word)
+                for step, three in enumerate(words)
+                for repetition, word in zip('123', three.split())]
+        return opensummary.highest(opensummary.Study(rows), self.HYBRID)
+
+    def test_the_highest_rate_is_counted_from_below(self):
+        self.assertEqual(self.steps('ok ok ok', 'ok warn ok', 'ok ok fail', 'ok fail fail'),
+                         (30_000, 40_000))
+        self.assertEqual(self.steps('ok ok ok', 'fail fail ok', 'ok ok ok'), (20_000, 20_000))
+        self.assertEqual(self.steps('fail fail fail'), (None, None))
+
+    def test_a_run_without_a_verdict_is_no_pass(self):
+        study_ = opensummary.Study([open_row(self.HYBRID, 20_000, study='rate', trust='')])
+        self.assertEqual(opensummary.highest(study_, self.HYBRID), (None, None))
+
+    def test_memory_that_grows_late_and_a_drift_are_told(self):
+        def soak(last_kib, drift):
+            rows = [dict.fromkeys(openloop.SOAK_FIELDS, '') | {
+                'study': 'soak', 'client': self.HYBRID, 'rate_asked': '10000', 'seconds': '600',
+                'verdict': 'sample', 'at_s': str(at), 'rss_kib': str(kib)}
+                for at, kib in ((10, 1000), (60, 8000), (590, last_kib))]
+            rows.append(rows[0] | {'verdict': 'kept', 'at_s': '600', 'drift_ppm': drift,
+                                   'product_clock': '{"error_ns_max": 40}'})
+            return '\n'.join(opensummary.soak(rows))
+
+        good, bad = soak(8100, '-0.02'), soak(9000, '1.5')
+        self.assertIn('| ≤ 1 | 0.0200 | yes |', good)
+        self.assertIn('| ≤ 512 | 100 | yes |', good)
+        self.assertIn('| clock, own account: error_ns_max | 40 |', good)
+        self.assertIn('| ≤ 1 | 1.5000 | no |', bad)
+        self.assertIn('| ≤ 512 | 1000 | no |', bad)
+
+    def test_the_file_alone_tells_which_summary_it_needs(self):
+        for fields, rows, title in [
+                (openloop.RUN_FIELDS, [open_row('wrk2')], '## 10000 requests/s (ideal gap 100 us)'),
+                (openloop.RUN_FIELDS, [open_row(self.HYBRID, study='rate')], '## Steps'),
+                (openloop.RUN_FIELDS, [open_row(self.HYBRID, study='idle')], '## Cores'),
+                (openloop.RUN_FIELDS, [open_row('wrk2', verdict='exit 2: no')], 'left out, exit 2: 1'),
+                (measure.FIELDS, [row('wrk', 200, 4)], '## k/s; CPU us')]:
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, 'raw.csv'), 'w', newline='') as file:
+                    writer = csv.DictWriter(file, fields)
+                    writer.writeheader()
+                    writer.writerows(rows)
+                study.summarise(folder)
+                with open(os.path.join(folder, 'summary.md')) as file:
+                    self.assertIn(title, file.read())
+
+
+class OpenPlans(unittest.TestCase):
+    def test_a_dedicated_timer_needs_a_core_that_is_left_over(self):
+        for arguments, allowed, timer in [
+                ([], [0, 1], []), ([], [0, 1, 2], []), ([], [0, 1, 2, 3], [2]),
+                (['--client-cores', '0,2-3', '--server-core', '1'], list(range(16)), [4]),
+                (['--timer-core', '7'], list(range(16)), [7])]:
+            options = parse(['precision', *arguments])
+            self.assertEqual(timer_cores(options, allowed), timer)
+            options.timer_cores = timer
+            names = openloop.clients_of(options)
+            self.assertEqual(openclients.name_of('poisson', 'dedicated') in names, bool(timer))
+
+    def test_our_command_names_its_shards_and_its_timer(self):
+        load = openclients.Load(9, 100_000, 8, 128, [2, 3], 4, 43, '/f')
+        command, *_ = openclients.CLIENTS[openclients.name_of('constant', 'dedicated')]
+        text = ' '.join(command(load))
+        self.assertIn(' constant http://127.0.0.1:9/ -R 100000 -d 8s -c 128 --cores 2,3 '
+                      '--timer dedicated --timer-core 4 --seed 43 ', text)
+        self.assertEqual(openloop.cores_of(load), [2, 3, 4])
+
+    def test_a_list_of_cores_has_ranges(self):
+        self.assertEqual(cores('0,2-4,9'), [0, 2, 3, 4, 9])
+
+    def test_each_mode_has_its_own_length(self):
+        self.assertEqual(parse(['soak']).seconds, 600)
+        self.assertEqual(parse(['soak', '--smoke']).seconds, 3)
+        self.assertEqual(parse(['precision', '--seconds', '6']).seconds, 6)
+        self.assertEqual(parse(['rate']).rates[-1], 90_000)
+
+    def test_shared_cores_and_unknown_clients_are_refused(self):
+        for wrong in (['--client-cores', '0,1'], ['--timer-core', '0'], ['--clients', 'wrk'],
+                      ['--rates', '0'], ['--servers', 'fast'], ['--connections', '1,2']):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                parse(['precision', *wrong])
+
+
 class Plans(unittest.TestCase):
     def test_a_spinning_client_meets_a_spinning_server_at_one_connection_only(self):
-        spinning = [cell for cell, names in study.plan(parse(['peers'])) if study.SPIN[0] in names]
+        spinning = [cell for cell, names in closedloop.plan(parse(['peers'])) if closedloop.SPIN[0] in names]
         self.assertEqual(spinning, [('fast', 1)])
 
     def test_the_engine_study_reads_streams_with_the_engines_only(self):
-        cells = dict(study.plan(parse(['engines'])))
+        cells = dict(closedloop.plan(parse(['engines'])))
         self.assertEqual(cells['sse', 256], list(clients.ENGINES))
         self.assertIn(OURS, cells['fast', 64])
 
     def test_a_choice_of_clients_and_servers_is_obeyed(self):
         options = parse(['peers', '--clients', 'wrk', '--servers', 'fast', '--connections', '8'])
-        self.assertEqual(study.plan(options), [(('fast', 8), ['wrk'])])
+        self.assertEqual(closedloop.plan(options), [(('fast', 8), ['wrk'])])
 
     def test_unknown_names_and_one_core_for_both_are_refused(self):
         for wrong in (['--clients', 'w'], ['--servers', 'x'], ['--repetitions', '0'],

@@ -32,6 +32,7 @@ struct page {
     _Atomic uint64_t chunks;       // SSE server: chunks handed to the kernel
     _Atomic uint64_t pace_slips;   // SSE server: instants given up when 1 ms or more behind
     _Atomic uint64_t send_faults;  // connections cut for what the client did, see each server
+    _Atomic uint64_t recorded;     // fast server with -r: entries of the record
 };
 
 static inline uint64_t load(_Atomic uint64_t *word) {
@@ -65,13 +66,19 @@ static inline void die_early(unsigned limit_s) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-static inline struct page *open_page(const char *path) {
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    if (fd < 0 || ftruncate(fd, 4096)) fail(path);
-    void *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) fail("mmap");
+// A file in memory that another process may read at any time. Populated, so that no page fault falls
+// into a run.
+static inline void *share(const char *path, size_t bytes) {
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes)) fail(path);
+    void *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (memory == MAP_FAILED) fail("mmap");
     close(fd);
-    return page;
+    return memory;
+}
+
+static inline struct page *open_page(const char *path) {
+    return share(path, 4096);
 }
 
 static inline int listen_on(int port) {

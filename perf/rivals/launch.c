@@ -1,10 +1,10 @@
-// Runs one program pinned to one core and writes what it cost as one JSON line to RESULT.
+// Runs one program pinned to its cores and writes what it cost as one JSON line to RESULT.
 //
 // Why not from the harness: the peak memory that wait4 reports includes the pages of the process
 // that forked, which for an interpreter is more than a small client uses; and the clock has to be
 // read right before exec.
 //
-// usage: launch CORE LIMIT_SECONDS RESULT PROGRAM [ARGUMENT...]
+// usage: launch CORE[,CORE...] LIMIT_SECONDS RESULT PROGRAM [ARGUMENT...]
 // A program that outlives the limit is killed. It dies with this process, as this one does with its
 // parent.
 #define _GNU_SOURCE
@@ -31,7 +31,8 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); // exec keeps an ignored signal ignored; programs expect the default
     cpu_set_t cores;
     CPU_ZERO(&cores);
-    CPU_SET((unsigned)atoi(argv[1]), &cores);
+    for (char *list = argv[1], *core; (core = strsep(&list, ","));)
+        CPU_SET((unsigned)atoi(core), &cores);
     if (sched_setaffinity(0, sizeof cores, &cores)) fail("sched_setaffinity");
     int result = open(argv[3], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (result < 0) fail(argv[3]);

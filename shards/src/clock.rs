@@ -90,6 +90,12 @@ impl Clock {
         self.calibration.to_ns(self.counter.raw())
     }
 
+    /// How far it is from CLOCK_MONOTONIC now, on the core that asks, ns.
+    pub fn error_ns(&self) -> i64 {
+        let pair = bracketed_pair(&self.counter);
+        self.calibration.to_ns(pair.ticks) as i64 - pair.ns as i64
+    }
+
     /// Follows another calibration from now on: goes on from where it is and meets the new line
     /// after an interval. It may have been made long before, so its own begin is no place to join.
     pub fn set(&mut self, calibration: Calibration) {

@@ -30,6 +30,8 @@ pub struct Connection {
     pub generation: u32,
     /// The turn of the shard in which the request was queued.
     pub begun_in: u64,
+    /// T1p: when the query had a connection able to carry it, ns; of queries of a schedule.
+    pub ready_ns: u64,
     /// When the request was handed to the kernel, ns.
     pub sent_ns: u64,
     /// When the first byte of the response was seen; 0 = not yet.
@@ -63,6 +65,7 @@ impl Connection {
             state: State::Closed,
             generation: 0,
             begun_in: 0,
+            ready_ns: 0,
             sent_ns: 0,
             first_byte_ns: 0,
             request_deadline_ns: 0,

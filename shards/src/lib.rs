@@ -10,9 +10,9 @@
 //!
 //! ```text
 //!  3  shard
-//!  2  reactor phase sim
+//!  2  reactor phase sim timer
 //!  1  sys/uring sys/epoll pool connection recorder
-//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel schedule order
+//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel schedule order margin
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
@@ -25,6 +25,7 @@ pub mod event;
 pub mod failure;
 pub mod http1;
 pub mod limits;
+pub mod margin;
 pub mod order;
 pub mod phase;
 pub mod pool;
@@ -40,5 +41,6 @@ pub mod sim;
     reason = "the system-call wall: every unsafe block of the workspace is below"
 )]
 pub mod sys;
+pub mod timer;
 pub mod token;
 pub mod wheel;

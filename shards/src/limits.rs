@@ -24,6 +24,28 @@ pub const ENOBUFS_SHARE_LIMIT: f64 = 0.01;
 pub const EVENTS_PER_TURN: usize = 256;
 /// Sends that one enter carries in closed loop; the send stamp is read once for each such batch.
 pub const SENDS_PER_ENTER: usize = 64;
+/// Sends that one enter carries in open loop. An enter with one send lasts 5 to 7 us, and the stamp
+/// of all is the one before it, so few.
+pub const OPEN_LOOP_SENDS_PER_ENTER: usize = 8;
+/// Due queries that a shard takes at once before it looks at its events again.
+pub const DUE_PER_TURN: usize = 64;
+/// Entries of its schedule that a shard draws ahead while it has nothing to do.
+pub const ARRIVALS_AHEAD: usize = 64;
+/// Due queries of a shard that may wait for a connection. What is due beyond that stays in the
+/// schedule, counted.
+pub const BACKLOG_LIMIT: usize = 65_536;
+/// Entries of the dispatch ring between the timer core and one shard.
+pub const DISPATCH_RING_ENTRIES: usize = 4096;
+/// Longest time before an instant that a shard spins instead of sleeping.
+pub const MARGIN_NS_MAX: u64 = 300_000;
+/// Shortest such time: a wake-up is never faster.
+pub const MARGIN_NS_MIN: u64 = 5_000;
+/// Positions in a row whose instants are kept for the arrival fit; a block.
+pub const FIT_BLOCK: u64 = 1000;
+/// Blocks of a phase that are kept for the arrival fit, roughly.
+pub const FIT_BLOCKS: u64 = 10;
+/// Instants of one interval that are kept for the arrival fit at most.
+pub const FIT_SAMPLES_LIMIT: usize = 10_240;
 /// Bytes of one send operation: a larger request goes out in pieces, one at a time per connection.
 pub const SEND_PIECE_BYTES: usize = 64 * 1024;
 /// Positions that a shard claims at once from a phase.
@@ -47,6 +69,8 @@ pub const INTERVAL_NS: u64 = 250_000_000;
 pub const BACKOFF_NS_MIN: u64 = 1_000_000;
 /// Longest pause between two attempts to open one connection.
 pub const BACKOFF_NS_MAX: u64 = 256_000_000;
+/// Gaps in a spinning shard longer than this are counted as hiccups of the host.
+pub const HICCUP_NS: [u64; 3] = [10_000, 100_000, 1_000_000];
 /// A turn that was away longer than this is our own stall: expiries right after it are counted
 /// apart.
 pub const STALL_NS: u64 = 1_000_000;
@@ -68,6 +92,9 @@ const _: () = assert!(BUFFER_COUNT_GROWN > BUFFER_COUNT);
 const _: () = assert!(BUFFER_COUNT_GROWN.is_power_of_two());
 // A turn's sends, with a close and a cancel for as many connections, fit the submission queue.
 const _: () = assert!(3 * SENDS_PER_ENTER <= SQ_ENTRIES as usize);
+const _: () = assert!(OPEN_LOOP_SENDS_PER_ENTER <= SENDS_PER_ENTER);
+const _: () = assert!(MARGIN_NS_MIN < MARGIN_NS_MAX);
+const _: () = assert!(FIT_SAMPLES_LIMIT as u64 >= FIT_BLOCK * FIT_BLOCKS);
 const _: () = assert!(HEAD_BYTES_LIMIT >= 256 * 1024);
 const _: () = assert!(HEAD_FIELDS_LIMIT >= 1000);
 const _: () = assert!(WHEEL_SLOTS.is_power_of_two());

@@ -4,14 +4,16 @@
 //! condition, drain (or not), end. Plans are queued one ahead with an absolute start, so that known
 //! phases join without a gap.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::clock::Calibration;
 use crate::failure::Failures;
-use crate::limits::CLAIM_LIMIT;
+use crate::limits::{CLAIM_LIMIT, FIT_BLOCK, FIT_BLOCKS};
+use crate::order::SampleOrder;
 use crate::reactor::EngineReport;
 use crate::recorder::Recording;
+use crate::schedule::{Arrival, Schedule};
 use crate::sys::wake::Waker;
 
 /// Whether a phase counts.
@@ -89,6 +91,82 @@ pub enum Pattern {
         /// Shared by all shards of the phase.
         positions: Arc<Positions>,
     },
+    /// Open loop: queries are due at the instants of a schedule, whatever the endpoint does.
+    OpenLoop {
+        /// Where the instants come from.
+        source: Source,
+        /// What happens to a query that finds no connection.
+        overload: Overload,
+        /// Which positions have their instants kept for the arrival fit.
+        fit: FitSample,
+    },
+}
+
+/// Where a shard's due instants come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The shard walks the schedule itself and keeps its part of it.
+    Own(Box<Schedule>),
+    /// The timer core holds each entry until it is due, then puts it into the dispatch ring.
+    Timer(Arc<TimerPhase>),
+}
+
+/// Entries of a schedule that nobody took: for control to count, which has the time.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    /// Drawn and not taken.
+    pub pending: Option<Arrival>,
+    /// The entries behind it.
+    pub schedule: Box<Schedule>,
+}
+
+/// What the timer core tells of a phase.
+#[derive(Debug, Default)]
+pub struct TimerPhase {
+    has_ended: AtomicBool,
+    rest: Mutex<Option<Rest>>,
+}
+
+impl TimerPhase {
+    /// Nothing more will come; `rest` are the entries that it kept.
+    pub fn end(&self, rest: Rest) {
+        // Control alone takes it, after the end.
+        *self.rest.lock().expect("nobody panics with it") = Some(rest);
+        // Release: who sees the end also finds every entry in the rings.
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether nothing more will come. Look into the ring after, not before.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// The entries that the timer kept; once.
+    pub fn take_rest(&self) -> Option<Rest> {
+        self.rest.lock().expect("nobody panics with it").take()
+    }
+}
+
+/// Positions whose instants are kept: whole blocks, spread over the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FitSample {
+    /// One block in so many.
+    pub every: u64,
+    /// Which of them, below `every`.
+    pub offset: u64,
+}
+
+impl FitSample {
+    /// About [`FIT_BLOCKS`] blocks of a phase with so many positions.
+    pub fn of(expected: u64, seed: u64) -> FitSample {
+        let every = (expected / (FIT_BLOCK * FIT_BLOCKS)).max(1);
+        FitSample { every, offset: seed % every }
+    }
+
+    /// Whether the instants of this position are kept.
+    pub fn has(&self, position: u64) -> bool {
+        (position / FIT_BLOCK) % self.every == self.offset
+    }
 }
 
 /// One phase, as one shard gets it.
@@ -100,6 +178,8 @@ pub struct PhasePlan {
     pub kind: PhaseKind,
     /// Where queries come from.
     pub pattern: Pattern,
+    /// Which sample each position sends.
+    pub order: SampleOrder,
     /// Absolute start, CLOCK_MONOTONIC ns. Not before it; a shard that is late starts at once.
     pub start_ns: u64,
     /// Length of the issuing part; `None`: until the positions are used up.
@@ -150,12 +230,19 @@ pub enum Overload {
 #[repr(align(128))]
 pub struct Live {
     in_flight: AtomicU64,
+    free: AtomicU64,
 }
 
 impl Live {
-    /// Written by the shard once a turn.
-    pub fn show(&self, in_flight: u64) {
+    /// Written by the shard once a turn: queries in flight, and queries that could be bound now.
+    pub fn show(&self, in_flight: u64, free: u64) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
+        self.free.store(free, Ordering::Relaxed);
+    }
+
+    /// Queries that could be bound to a connection now, or to an attempt to open one.
+    pub fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
     }
 
     /// Queries in flight, of any phase.
@@ -169,6 +256,13 @@ impl Live {
 pub enum Command {
     /// One more phase; started when the earlier ones have ended and its instant has come.
     Phase(Box<PhasePlan>),
+    /// The phase ends its issuing at this instant, as if planned so.
+    EndAt {
+        /// Index of the phase.
+        phase: u32,
+        /// CLOCK_MONOTONIC ns; later than now, so that all shards end at the same instant.
+        at_ns: u64,
+    },
     /// Stop issuing now, in the running phase and in all that are queued; drain as planned.
     Stop,
     /// Stop issuing now and cancel everything in flight; queued phases are dropped.
@@ -210,6 +304,11 @@ pub enum Message {
         end_ns: u64,
         /// Queries that were neither complete, failed nor cancelled.
         in_flight_at_end: u64,
+        /// Sum of the times that they, and the queries in the backlog, had spent since T1, ns.
+        survivors_ns: i128,
+        /// Entries of the schedule that the shard did not take. Those before `issue_end_ns` were
+        /// due.
+        rest: Option<Rest>,
     },
     /// The shard's thread is about to end in good order.
     Exited {
@@ -231,6 +330,8 @@ pub struct Ready {
     pub connections_open: u32,
     /// Connections that could not be opened, with what the first one said.
     pub failures: Failures,
+    /// The shard's clock against CLOCK_MONOTONIC as read on its core, ns.
+    pub clock_error_ns: i64,
     /// Wakes the shard to look for commands.
     pub waker: Waker,
 }
@@ -289,5 +390,16 @@ mod tests {
         let positions = Positions::new(None, 16);
         assert_eq!(positions.claim(u64::MAX), 0..CLAIM_LIMIT);
         assert_eq!(positions.claim(5), 64..69);
+    }
+
+    #[test]
+    fn instants_are_kept_in_whole_blocks_about_ten_of_them() {
+        for expected in [0, 1, 9_999, 10_000, 25_000, 1_000_000, 123_456_789] {
+            let fit = FitSample::of(expected, 12_345);
+            let blocks = expected.div_ceil(FIT_BLOCK);
+            let kept = (0..blocks).filter(|block| fit.has(block * FIT_BLOCK)).count() as u64;
+            assert!(kept >= blocks.min(5) && kept <= 20, "{expected}: {kept} of {blocks}");
+            assert_eq!(fit.has(1999), fit.has(1000), "a block is whole");
+        }
     }
 }

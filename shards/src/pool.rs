@@ -65,6 +65,11 @@ impl Pool {
         idle.swap_remove(index.expect("an idle connection is in its stack"));
     }
 
+    /// Queries that could be bound now, over all targets.
+    pub fn free_count(&self) -> usize {
+        self.targets.iter().map(|free| free.idle.len() + free.closed.len()).sum()
+    }
+
     /// Closed slots of every target.
     #[cfg(test)]
     pub fn closed_count(&self) -> usize {

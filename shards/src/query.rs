@@ -52,18 +52,24 @@ pub struct Request {
 pub struct RequestTable {
     /// All request bytes.
     pub arena: Arc<[u8]>,
-    /// One entry per URL; position `i` of a phase sends entry `i % requests.len()`.
+    /// One entry per sample; the phase's order says which one a position sends.
     pub requests: Arc<[Request]>,
     /// The distinct destinations.
     pub targets: Arc<[Target]>,
 }
 
-impl RequestTable {
-    /// The request of a position: round robin over all shards together.
-    pub fn at(&self, position: u64) -> (u32, &Request) {
-        let index = (position % self.requests.len() as u64) as u32;
-        (index, &self.requests[index as usize])
-    }
+/// Why a query had to wait for a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolWait {
+    /// It had not to: one was idle.
+    #[default]
+    None,
+    /// For a new one, which was opened for it.
+    NewConnection,
+    /// For one of those that are open: no more may be.
+    Full,
+    /// The same, while another shard had a free one: our fault.
+    OtherShardFree,
 }
 
 /// One issuance of a sample: at most one request/response exchange (a resend on a fresh connection
@@ -72,10 +78,16 @@ impl RequestTable {
 pub struct Query {
     /// Position in the phase, 0-based; names the request.
     pub position: u64,
+    /// T0: when it was due, ns; 0 in closed loop, which has no schedule.
+    pub scheduled_ns: u64,
+    /// T1: when the shard took it from the schedule, ns; in closed loop when it was bound.
+    pub dispatched_ns: u64,
     /// Index of the phase that issued it.
     pub phase: u32,
-    /// Index in [`RequestTable::requests`].
+    /// Index in [`RequestTable::requests`]: the sample.
     pub request: u32,
+    /// Why it waits or waited.
+    pub wait: PoolWait,
 }
 
-const _: () = assert!(size_of::<Query>() <= 16);
+const _: () = assert!(size_of::<Query>() <= 40);

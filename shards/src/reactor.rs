@@ -136,6 +136,16 @@ impl Reactor {
         each!(self, reactor => reactor.now_ns())
     }
 
+    /// The clock against CLOCK_MONOTONIC as read on this core now, ns.
+    pub fn clock_error_ns(&self) -> i64 {
+        match self {
+            Reactor::Uring(uring) => uring.clock_error_ns(),
+            Reactor::Epoll(epoll) => epoll.clock_error_ns(),
+            #[cfg(any(test, feature = "sim"))]
+            Reactor::Sim(_) => 0,
+        }
+    }
+
     /// Sends that may share one stamp: those that one kernel call carries. With epoll each is a
     /// call of its own.
     pub fn sends_per_flush(&self) -> usize {

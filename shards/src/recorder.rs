@@ -7,7 +7,7 @@
 use hdrhistogram::Histogram;
 
 use crate::failure::Failures;
-use crate::limits::{SERIES_DIGITS, SERIES_NS_MAX, SERIES_NS_MIN};
+use crate::limits::{FIT_SAMPLES_LIMIT, SERIES_DIGITS, SERIES_NS_MAX, SERIES_NS_MIN};
 
 /// A distribution of times in ns: histogram for the percentiles, exact sums and extremes beside it.
 #[derive(Clone, Debug)]
@@ -94,6 +94,12 @@ macro_rules! counters {
 }
 
 counters! {
+    /// Queries that fell due in the phase (open loop).
+    scheduled,
+    /// Due queries given up for want of a connection (`--overload drop`).
+    dropped,
+    /// Due queries that had not begun when the phase ended.
+    untaken,
     /// Queries bound to a connection, or to the attempt to open one.
     issued,
     /// Complete responses with an accepted status.
@@ -129,7 +135,129 @@ counters! {
     enters,
     /// Receives that carried bytes.
     receives,
+    /// Due queries that stayed in the schedule, as the shard's backlog was full; they have no
+    /// lateness.
+    held_back,
+    /// Issued queries that waited for a connection to be opened for them, and how long, ns.
+    waits_new_connection,
+    /// See [`Counters::waits_new_connection`].
+    waits_new_connection_ns,
+    /// Issued queries that waited as no more connections may be opened, and how long, ns.
+    waits_full,
+    /// See [`Counters::waits_full`].
+    waits_full_ns,
+    /// Issued queries that waited so while another shard had a connection free, and how long, ns.
+    waits_other_shard_free,
+    /// See [`Counters::waits_other_shard_free`].
+    waits_other_shard_free_ns,
+    /// Pairs of stamps in the wrong order.
+    negative_intervals,
+    /// Kernel calls that carried one send and did not sleep, and how long they took, ns: the cost
+    /// of a send.
+    single_sends,
+    /// See [`Counters::single_sends`].
+    single_sends_ns,
+    /// Gaps of a polling shard longer than 10 us in which nothing was done: the host took them.
+    hiccups_10us,
+    /// Longer than 100 us.
+    hiccups_100us,
+    /// Longer than 1 ms.
+    hiccups_1ms,
+    /// Sum of those longer than 100 us, ns.
+    hiccups_ns,
+    /// Times the kernel took the core from the shard.
+    involuntary_switches,
+    /// Page faults that read from disk.
+    major_faults,
+    /// Time the shard was ready to run and had no core, ns.
+    run_delay_ns,
 }
+
+/// Where the time of completed queries went, by latency: the buckets are coarse (6 %), the sums
+/// exact. From it come the mean parts of all queries and of the slow ones.
+#[derive(Clone, Debug)]
+pub struct Breakdown(Box<[Parts]>);
+
+/// Sums over the completed queries of one bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Queries.
+    pub count: u64,
+    /// T1 - T0: our delay, ns.
+    pub lateness_ns: u64,
+    /// T1p - T1: for a connection, ns.
+    pub pool_wait_ns: u64,
+    /// T2 - T1p: our delay, ns.
+    pub prepare_ns: u64,
+    /// T8 - T2: the endpoint and the way to it, ns.
+    pub service_ns: u64,
+}
+
+impl Parts {
+    /// Adds other sums.
+    pub fn add(&mut self, other: &Parts) {
+        self.count += other.count;
+        self.lateness_ns += other.lateness_ns;
+        self.pool_wait_ns += other.pool_wait_ns;
+        self.prepare_ns += other.prepare_ns;
+        self.service_ns += other.service_ns;
+    }
+
+    /// The sum of the parts, ns: of the latencies.
+    pub fn total_ns(&self) -> u64 {
+        self.lateness_ns + self.pool_wait_ns + self.prepare_ns + self.service_ns
+    }
+}
+
+impl Default for Breakdown {
+    fn default() -> Breakdown {
+        Breakdown(vec![Parts::default(); BREAKDOWN_BUCKETS].into_boxed_slice())
+    }
+}
+
+impl Breakdown {
+    fn bucket(latency_ns: u64) -> usize {
+        // Octave and the four bits below its leading one; below 16 the value itself.
+        let octave = latency_ns.max(16).ilog2();
+        let steps = (latency_ns >> (octave - 4)) as usize & 15;
+        let index = (octave as usize - 3) * 16 + steps;
+        if latency_ns < 16 { latency_ns as usize } else { index.min(BREAKDOWN_BUCKETS - 1) }
+    }
+
+    /// Counts one completed query; `parts.count` is 1.
+    pub fn record(&mut self, latency_ns: u64, parts: &Parts) {
+        self.0[Breakdown::bucket(latency_ns)].add(parts);
+    }
+
+    /// Adds another table.
+    pub fn add(&mut self, other: &Breakdown) {
+        for (mine, more) in self.0.iter_mut().zip(other.0.iter()) {
+            if more.count > 0 {
+                mine.add(more);
+            }
+        }
+    }
+
+    /// The parts of all queries.
+    pub fn all(&self) -> Parts {
+        self.above(0)
+    }
+
+    /// The parts of the queries that took at least `latency_ns`, to the bucket.
+    pub fn above(&self, latency_ns: u64) -> Parts {
+        let mut sum = Parts::default();
+        self.0[Breakdown::bucket(latency_ns)..].iter().for_each(|parts| sum.add(parts));
+        sum
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.0.fill(Parts::default());
+    }
+}
+
+/// Up to 2^42 ns, more than an hour.
+const BREAKDOWN_BUCKETS: usize = (42 - 3) * 16;
 
 /// How many responses had which status.
 #[derive(Clone, Debug)]
@@ -166,7 +294,19 @@ impl StatusTable {
     }
 }
 
+/// An instant of a sampled position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instant {
+    /// Position in the phase.
+    pub position: u64,
+    /// CLOCK_MONOTONIC, ns.
+    pub at_ns: u64,
+}
+
 /// What one shard saw in one interval of one phase.
+///
+/// Series are of completed queries unless they say otherwise. In closed loop those that need a
+/// schedule stay empty, and their memory untouched.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// Index of the phase; every figure below belongs to its queries.
@@ -181,15 +321,46 @@ pub struct Recording {
     pub failures: Failures,
     /// Statuses of complete responses, accepted or not.
     pub statuses: StatusTable,
-    /// `service_latency_ns` of completed queries: from the send to the last byte. The headline in
-    /// closed loop.
+    /// T8 - T0, from the schedule to the last byte: the headline in open loop.
+    pub latency: Series,
+    /// T8 - T1, the same without our lateness.
+    pub since_dispatch: Series,
+    /// T8 - T2, from the send to the last byte: the headline in closed loop.
     pub service: Series,
-    /// `ttfb_ns` of completed queries: from the send to the first byte of the response.
+    /// T4 - T2, from the send to the first byte of the response.
     pub ttfb: Series,
+    /// T1 - T0 of every query taken from the schedule.
+    pub lateness: Series,
+    /// T1p - T1 of every issued query of the schedule.
+    pub pool_wait: Series,
+    /// Headline latency that queries had reached when they timed out: they would have taken longer.
+    pub censored: Series,
     /// `connect_ns` of the connections opened.
     pub connect: Series,
+    /// How late timed sleeps ended: the bias of what a sleeping shard receives.
+    pub wakeup: Series,
+    /// From one kernel call to the next, of turns with work: how long the shard was blind.
+    pub loop_gap: Series,
+    /// Length of kernel calls that sent and did not sleep.
+    pub enter: Series,
+    /// Where the time went.
+    pub breakdown: Breakdown,
+    /// T1 of sampled positions.
+    pub fit_dispatched: Vec<Instant>,
+    /// T2 of sampled positions.
+    pub fit_sent: Vec<Instant>,
+    /// Schedule hash of the queries counted in `scheduled`.
+    pub schedule_hash: u64,
     /// Queries in flight at `end_ns`.
     pub in_flight: u64,
+    /// Most queries in flight at once.
+    pub in_flight_max: u64,
+    /// Queries that waited for a connection at `end_ns`.
+    pub backlog: u64,
+    /// Integral over the interval of the number of queries between T1 and their end, ns.
+    pub area_ns: i128,
+    /// Sum of the times from T1 to their end of the queries that ended, ns.
+    pub residence_ns: i128,
     /// First send of a query of this phase; 0 if none.
     pub first_sent_ns: u64,
     /// Last completion (success) of a query of this phase; 0 if none.
@@ -197,24 +368,62 @@ pub struct Recording {
     /// Time in which the shard was at work or waited for its core, not asleep and not polling in
     /// vain, ns.
     pub busy_ns: u64,
+    /// The margin that `hybrid` used at `end_ns`, ns.
+    pub margin_ns: u64,
 }
 
 impl Recording {
-    /// Forgets everything and belongs to `phase` from `begin_ns` on.
-    pub fn reset(&mut self, phase: u32, begin_ns: u64) {
+    /// Every series, for what is done to all of them.
+    fn series_mut(&mut self) -> [&mut Series; 11] {
+        [
+            &mut self.latency,
+            &mut self.since_dispatch,
+            &mut self.service,
+            &mut self.ttfb,
+            &mut self.lateness,
+            &mut self.pool_wait,
+            &mut self.censored,
+            &mut self.connect,
+            &mut self.wakeup,
+            &mut self.loop_gap,
+            &mut self.enter,
+        ]
+    }
+
+    /// Forgets everything. Control's work, before it gives the box back: the histograms are large,
+    /// and a shard has no time to spare.
+    pub fn reset(&mut self) {
+        self.series_mut().into_iter().for_each(Series::reset);
+        self.statuses.reset();
+        self.breakdown.reset();
+        self.begin(0, 0);
+    }
+
+    /// Belongs to `phase` from `begin_ns` on. The box has been reset before.
+    pub fn begin(&mut self, phase: u32, begin_ns: u64) {
         self.phase = phase;
         self.begin_ns = begin_ns;
         self.end_ns = begin_ns;
         self.counters = Counters::default();
         self.failures.reset();
-        self.statuses.reset();
-        self.service.reset();
-        self.ttfb.reset();
-        self.connect.reset();
+        self.fit_dispatched.clear();
+        self.fit_sent.clear();
+        self.schedule_hash = 0;
         self.in_flight = 0;
+        self.in_flight_max = 0;
+        self.backlog = 0;
+        self.area_ns = 0;
+        self.residence_ns = 0;
         self.first_sent_ns = 0;
         self.last_complete_ns = 0;
         self.busy_ns = 0;
+        self.margin_ns = 0;
+    }
+
+    /// Makes room for the samples of the arrival fit.
+    pub fn reserve_fit(&mut self) {
+        self.fit_dispatched.reserve_exact(FIT_SAMPLES_LIMIT);
+        self.fit_sent.reserve_exact(FIT_SAMPLES_LIMIT);
     }
 }
 
@@ -244,5 +453,45 @@ mod tests {
         let p99 = series.histogram.value_at_quantile(0.99);
         assert!((99_000_000..=99_100_000).contains(&p99), "{p99}");
         assert_eq!(series.total, (1..=100_000u128).sum::<u128>() * 1000);
+    }
+
+    #[test]
+    fn breakdown_buckets_are_ordered_and_at_most_a_sixteenth_wide() {
+        let mut last = (0, 0);
+        for latency_ns in
+            (0..4096).chain((12..42).flat_map(|octave| {
+                (0..64).map(move |step| (1u64 << octave) + (step << (octave - 6)))
+            }))
+        {
+            let bucket = Breakdown::bucket(latency_ns);
+            assert!(bucket >= last.0, "{latency_ns}");
+            if bucket > last.0 {
+                last = (bucket, latency_ns);
+            }
+            assert!(latency_ns - last.1 <= latency_ns / 16, "{latency_ns} and {} share", last.1);
+        }
+        assert_eq!(Breakdown::bucket(u64::MAX), BREAKDOWN_BUCKETS - 1);
+    }
+
+    #[test]
+    fn parts_of_the_slow_ones_are_those_of_their_buckets() {
+        let mut breakdown = Breakdown::default();
+        for latency_ns in [100, 1000, 100_000] {
+            let parts = Parts {
+                count: 1,
+                service_ns: latency_ns - 10,
+                lateness_ns: 10,
+                ..Parts::default()
+            };
+            breakdown.record(latency_ns, &parts);
+        }
+        assert_eq!(breakdown.all().total_ns(), 101_100);
+        assert_eq!(breakdown.above(1000).count, 2);
+        assert_eq!(breakdown.above(50_000).service_ns, 99_990);
+        let mut sum = breakdown.clone();
+        sum.add(&breakdown);
+        assert_eq!(sum.all().count, 6);
+        sum.reset();
+        assert_eq!(sum.all(), Parts::default());
     }
 }

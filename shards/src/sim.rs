@@ -36,6 +36,14 @@ pub struct SimEndpoint {
     pub close_ns: u64,
     /// Each answer comes twice.
     pub stutters: bool,
+    /// It does nothing in these stretches, and then goes on: first instant, and first after it, ns.
+    pub freezes_ns: Vec<(u64, u64)>,
+    /// The client does nothing in these: what happens in them it sees at their end.
+    pub client_stalls_ns: Vec<(u64, u64)>,
+    /// What a turn without a wait takes; needed where the shard spins.
+    pub turn_ns: u64,
+    /// How late timed sleeps end.
+    pub overshoot_ns: u64,
 }
 
 impl Default for SimEndpoint {
@@ -50,7 +58,28 @@ impl Default for SimEndpoint {
             closes_after: 0,
             close_ns: 0,
             stutters: false,
+            freezes_ns: Vec::new(),
+            client_stalls_ns: Vec::new(),
+            turn_ns: 0,
+            overshoot_ns: 0,
         }
+    }
+}
+
+impl SimEndpoint {
+    /// When work of `service_ns` that begins at `start_ns` at the earliest is done.
+    fn done_ns(&self, start_ns: u64, service_ns: u64) -> u64 {
+        let (mut now_ns, mut left_ns) = (start_ns, service_ns);
+        for &(begin_ns, end_ns) in &self.freezes_ns {
+            if now_ns + left_ns <= begin_ns && now_ns < begin_ns {
+                break;
+            }
+            if now_ns < end_ns {
+                left_ns -= begin_ns.saturating_sub(now_ns);
+                now_ns = end_ns;
+            }
+        }
+        now_ns + left_ns
     }
 }
 
@@ -191,7 +220,7 @@ impl Sim {
         } else {
             self.busy_until_ns.pop().expect("at least one server").0
         };
-        let done_ns = free_ns.max(self.now_ns) + service_ns;
+        let done_ns = self.endpoint.done_ns(free_ns.max(self.now_ns), service_ns);
         self.busy_until_ns.push(Reverse(done_ns));
         for _ in 0..1 + u32::from(self.endpoint.stutters) {
             self.plan(done_ns, Happening::Answer { slot, generation });
@@ -202,13 +231,22 @@ impl Sim {
         self.events.clear();
         self.flush();
         let next_ns = self.agenda.peek().map_or(u64::MAX, |Reverse((at_ns, ..))| *at_ns);
-        let next_ns = next_ns.min(until_ns);
-        if next_ns == u64::MAX {
+        if next_ns.min(until_ns) == u64::MAX {
             self.say(Command::Exit);
             return self.now_ns;
         }
         let last_ns = self.now_ns;
-        self.now_ns = self.now_ns.max(next_ns);
+        self.now_ns = match until_ns {
+            0 => last_ns + self.endpoint.turn_ns,
+            _ if next_ns <= until_ns => last_ns.max(next_ns),
+            _ => last_ns.max(until_ns + self.endpoint.overshoot_ns),
+        };
+        let stalls = self.endpoint.client_stalls_ns.iter();
+        for &(begin_ns, end_ns) in stalls {
+            if (begin_ns..end_ns).contains(&self.now_ns) {
+                self.now_ns = end_ns;
+            }
+        }
         while let Some(Reverse((at_ns, _, happening))) = self.agenda.peek().copied() {
             if at_ns > self.now_ns {
                 break;

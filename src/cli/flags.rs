@@ -239,3 +239,21 @@ pub const OWN_FLAGS: [(&str, &[LoadCommand]); 12] = [
     ("timer_core", &LoadCommand::OPEN_LOOP),
     ("latency_correction", &LoadCommand::OPEN_LOOP),
 ];
+
+/// Flags of `compare`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CompareFlags {
+    /// Two or more; the first is the baseline.
+    #[arg(value_name = "ARM", help = help::ARM)]
+    pub arms: Vec<String>,
+    /// Exit with 4 when this is true of a later arm, as in 'p99>+10%' (against the baseline) or
+    /// 'p99>50ms'; repeatable
+    #[arg(long, value_name = "EXPR")]
+    pub fail_if: Vec<String>,
+    /// Print a markdown table
+    #[arg(long)]
+    pub md: bool,
+    /// Write the outcome of each --fail-if as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+}

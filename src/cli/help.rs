@@ -89,3 +89,14 @@ with every connection always busy.
 Examples:
   loadgen-uring ab http://127.0.0.1:8080/ http://127.0.0.1:8081/ -R 1k -d 5s
   loadgen-uring ab http://127.0.0.1:8080/old http://127.0.0.1:8080/new -c 32";
+
+/// The arms of `compare`.
+pub const ARM: &str = "[NAME=]ARM: a report directory, a result file, a glob, - for stdin, or \
+                       several with commas between; two or more, the first is the baseline";
+
+/// Below the help of a command.
+pub const COMPARE: &str = "\
+Examples:
+  loadgen-uring compare results/before results/after
+  loadgen-uring compare old='results/*-old' new='results/*-new' --fail-if 'p99>+10%'
+  loadgen-uring http://127.0.0.1:8080/ --json | loadgen-uring compare base.json -";

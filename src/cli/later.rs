@@ -50,9 +50,9 @@ pub fn not_in_this_version(name: &str, topic: &str) -> Error {
 
 /// For messages about what does not work yet.
 pub const WORKS_NOW: &str = "what works now: max-throughput, concurrency, poisson, constant, \
-                             gamma, serve and doctor, over http://";
+                             gamma, serve, compare and doctor, over http://";
 
-const LATER_COMMANDS: [(&str, &str); 14] = [
+const LATER_COMMANDS: [(&str, &str); 13] = [
     ("agentic", "conversations are"),
     ("replay", "trace replay is"),
     ("users", "user-centric load is"),
@@ -63,7 +63,6 @@ const LATER_COMMANDS: [(&str, &str); 14] = [
     ("validate", "the check of a YAML file is"),
     ("schema", "the JSON Schema is"),
     ("report", "rendering a report again is"),
-    ("compare", "the comparison of runs is"),
     ("verify", "the check of a report is"),
     ("merge", "merging a fleet's reports is"),
     ("translate", "translating other tools' commands is"),

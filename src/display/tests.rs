@@ -199,7 +199,7 @@ fn every_ending_has_its_own_first_line() {
     let mut drained = finished(20_000, 0);
     drained.phases[0].in_flight_at_end = 37;
     let mut silent = finished(0, 0);
-    silent.phases[0].counters.issued = 64;
+    silent.phases[0].sums.counters.issued = 64;
     let mut early = finished(0, 0);
     early.state = State::Interrupted;
     early.interrupted_by = "stopped by Ctrl-C".to_owned();

@@ -41,7 +41,7 @@ pub fn facts() -> RunFacts {
 /// The recording of 5 s: answers of 1 ms each, and connections reset by the peer.
 pub fn recorded(completed: u64, failed: u64) -> Recording {
     let mut recording = Recording::default();
-    recording.reset(0, 1_000_000_000);
+    recording.begin(0, 1_000_000_000);
     recording.end_ns = 6_000_000_000;
     recording.busy_ns = 2_000_000_000;
     recording.counters.issued = completed + failed;

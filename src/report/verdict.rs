@@ -61,7 +61,7 @@ pub enum Ending {
 
 /// How the run ended.
 pub fn ending(snapshot: &Snapshot) -> Ending {
-    let tracked = Totals::of(snapshot.tracked()).counters;
+    let tracked = Totals::of(snapshot.tracked()).sums.counters;
     let by = match snapshot.state {
         State::Complete => String::new(),
         State::Interrupted if !snapshot.interrupted_by.is_empty() => {
@@ -121,7 +121,7 @@ pub fn exit_code(
 
 /// The most frequent failure of the tracked phases, with what its first occurrence said.
 fn first_failure(snapshot: &Snapshot) -> String {
-    let failures = Totals::of(snapshot.tracked()).failures;
+    let failures = Totals::of(snapshot.tracked()).sums.failures;
     let Some((kind, tally)) = failures.iter().max_by_key(|(_, tally)| tally.count) else {
         return String::new();
     };
@@ -252,15 +252,15 @@ fn unknown(reason: String) -> Verdict {
 
 /// The facts of one phase of a run.
 pub fn limit_facts(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> LimitFacts {
-    let fastest_ns = snapshot.phases.iter().map(|phase| phase.service.min).min();
+    let fastest_ns = snapshot.phases.iter().map(|phase| phase.sums.service.min).min();
     LimitFacts {
         utilisation: Totals::of([phase]).utilisation(),
         in_flight: plan.in_flight,
-        completed: phase.counters.completed,
-        failed: phase.counters.failed,
+        completed: phase.sums.counters.completed,
+        failed: phase.sums.counters.failed,
         fastest_ns: fastest_ns.unwrap_or(u64::MAX),
-        p1_ns: phase.service.percentile(1_000).unwrap_or(0),
-        p50_ns: phase.service.percentile(50_000).unwrap_or(0),
+        p1_ns: phase.sums.service.percentile(1_000).unwrap_or(0),
+        p50_ns: phase.sums.service.percentile(50_000).unwrap_or(0),
     }
 }
 
@@ -269,18 +269,18 @@ pub fn limit_facts(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase)
 /// of the phase to expect that.
 pub fn little_ratio(phase: &PhaseTotals, plan: &plan::Phase) -> Option<f64> {
     let duration_ns = phase.duration_ns();
-    let mean_ns = phase.service.mean()?;
-    let ended = phase.counters.completed + phase.counters.failed;
+    let mean_ns = phase.sums.service.mean()?;
+    let ended = phase.sums.counters.completed + phase.sums.counters.failed;
     let is_long =
         duration_ns >= LITTLE_NS_MIN && duration_ns as f64 >= LITTLE_LATENCIES_MIN * mean_ns;
     // Handshakes are in no latency: with many of them connections are busy and carry nothing.
-    let reopened = phase.counters.connections_opened.saturating_sub(u64::from(plan.in_flight));
-    let lost = phase.counters.failed + reopened;
+    let reopened = phase.sums.counters.connections_opened.saturating_sub(u64::from(plan.in_flight));
+    let lost = phase.sums.counters.failed + reopened;
     let is_sound = lost as f64 <= LITTLE_LOST_SHARE_MAX * ended as f64;
     // One that never got its answer has held a connection for who knows how long.
     let is_whole = phase.in_flight_at_end == 0;
     (is_long && is_sound && is_whole && plan.in_flight > 0)
-        .then(|| phase.service.total as f64 / duration_ns as f64 / f64::from(plan.in_flight))
+        .then(|| phase.sums.service.total as f64 / duration_ns as f64 / f64::from(plan.in_flight))
 }
 
 /// What is wrong with a Little ratio, if anything.
@@ -430,7 +430,7 @@ mod tests {
     fn little_ratio_is_one_when_every_connection_is_always_busy() {
         // 2 in flight for 1.5 s in answers of 1 ms each: 3000 of them.
         let mut phase = finished(3000, 0).phases.remove(0);
-        phase.counters.connections_opened = 1;
+        phase.sums.counters.connections_opened = 1;
         phase.last_complete_ns = phase.start_ns + 1_500_000_000;
         let ratio = little_ratio(&phase, &plan_of(2)).expect("long enough");
         assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
@@ -466,10 +466,10 @@ mod tests {
         phase.last_complete_ns = phase.start_ns + 999_999_999;
         assert_eq!(little_ratio(&phase, &plan_of(2)), None, "short");
         phase.last_complete_ns = phase.start_ns + 2_000_000_000;
-        phase.counters.failed = 31;
+        phase.sums.counters.failed = 31;
         assert_eq!(little_ratio(&phase, &plan_of(2)), None, "1 % failed");
-        phase.counters.failed = 0;
-        phase.counters.connections_opened = 2 + 31;
+        phase.sums.counters.failed = 0;
+        phase.sums.counters.connections_opened = 2 + 31;
         assert_eq!(little_ratio(&phase, &plan_of(2)), None, "1 % needed a new connection");
         assert_eq!(little_ratio(&finished(0, 0).phases[0], &plan_of(2)), None, "empty");
     }

@@ -76,11 +76,11 @@ impl Rules {
 
 /// A figure of the running phase; `None` while it is not known.
 fn figure(phase: &PhaseTotals, metric: &Metric, now_ns: u64) -> Option<f64> {
-    let counters = &phase.counters;
+    let counters = &phase.sums.counters;
     match *metric {
-        Metric::Latency(stat) => of(&phase.service, stat),
-        Metric::Ttfb(stat) => of(&phase.ttfb, stat),
-        Metric::Connect(stat) => of(&phase.connect, stat),
+        Metric::Latency(stat) => of(&phase.sums.service, stat),
+        Metric::Ttfb(stat) => of(&phase.sums.ttfb, stat),
+        Metric::Connect(stat) => of(&phase.sums.connect, stat),
         Metric::Failed => Some(counters.failed as f64),
         Metric::FailedShare => {
             let ended = counters.completed + counters.failed;

@@ -103,7 +103,7 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
         metrics: counters(run_counters(snapshot))
             // Connections mostly open before the tracked phases, so their series is that of the
             // whole run.
-            .chain(series(&tracked.service, &tracked.ttfb, &all.connect))
+            .chain(series(&tracked.sums.service, &tracked.sums.ttfb, &all.sums.connect))
             .collect(),
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
@@ -132,12 +132,12 @@ pub fn run_counters(snapshot: &Snapshot) -> Vec<(&'static str, u64)> {
     let all = Totals::of(&snapshot.phases);
     let tracked = Totals::of(snapshot.tracked());
     let mut list = vec![
-        ("total_samples_issued", all.counters.issued),
-        ("total_samples_completed", all.counters.completed),
-        ("total_samples_failed", all.counters.failed),
-        ("tracked_samples_issued", tracked.counters.issued),
-        ("tracked_samples_completed", tracked.counters.completed),
-        ("tracked_samples_failed", tracked.counters.failed),
+        ("total_samples_issued", all.sums.counters.issued),
+        ("total_samples_completed", all.sums.counters.completed),
+        ("total_samples_failed", all.sums.counters.failed),
+        ("tracked_samples_issued", tracked.sums.counters.issued),
+        ("tracked_samples_completed", tracked.sums.counters.completed),
+        ("tracked_samples_failed", tracked.sums.counters.failed),
     ];
     list.extend(FINISH_REASONS.map(|name| (name, 0)));
     list.extend([
@@ -201,9 +201,10 @@ fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
         phase_type: PhaseKind::name(phase.kind),
         state: phase.state.name(),
         metrics: counters(phase_counters(&totals))
-            .chain(series(&phase.service, &phase.ttfb, &phase.connect))
+            .chain(series(&phase.sums.service, &phase.sums.ttfb, &phase.sums.connect))
             .collect(),
         failures: phase
+            .sums
             .failures
             .iter()
             .map(|(kind, tally)| (kind.name().to_owned(), tally.count.into()))
@@ -229,16 +230,35 @@ pub fn phase_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
 
 /// Responses by status.
 pub fn status_codes(totals: &Totals) -> Map<String, Value> {
-    totals.statuses.iter().map(|(status, count)| (status.to_string(), count.into())).collect()
+    totals.sums.statuses.iter().map(|(status, count)| (status.to_string(), count.into())).collect()
 }
 
 /// The shards' counters under their names in files. What happens to queries is counted in samples,
 /// as endpoints does.
 fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
+    // What a closed loop has no schedule for.
+    const OPEN_LOOP: [&str; 10] = [
+        "scheduled",
+        "dropped",
+        "untaken",
+        "held_back",
+        "waits_new_connection",
+        "waits_new_connection_ns",
+        "waits_full",
+        "waits_full_ns",
+        "waits_other_shard_free",
+        "waits_other_shard_free_ns",
+    ];
+    let is_open = totals.sums.has_schedule();
     let mut list: Vec<_> = totals
+        .sums
         .counters
         .iter()
+        .filter(|(name, _)| is_open || !OPEN_LOOP.contains(name))
         .map(|(name, value)| match name {
+            "scheduled" => ("samples_scheduled", value),
+            "dropped" => ("samples_dropped", value),
+            "untaken" => ("samples_untaken", value),
             "issued" => ("samples_issued", value),
             "completed" => ("samples_completed", value),
             "failed" => ("samples_failed", value),
@@ -252,7 +272,10 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
         .position(|(name, _)| *name == "samples_cancelled")
         .expect("the shards count cancelled queries");
     list.insert(after_cancelled, ("samples_in_flight_at_end", totals.in_flight_at_end));
-    list.extend([("client_busy_ns", totals.busy_ns), ("client_covered_ns", totals.covered_ns)]);
+    list.extend([
+        ("client_busy_ns", totals.sums.busy_ns),
+        ("client_covered_ns", totals.sums.covered_ns),
+    ]);
     list
 }
 

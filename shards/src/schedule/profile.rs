@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(linear.expected(10 * second), 6040.0);
         let exponential = Profile::exponential(10.0, 1000.0, 8 * second).unwrap();
         // 990 / ln 100 x 8
-        assert!((exponential.expected(8 * second) - 1719.806_148_3).abs() < 1e-6);
+        assert!((exponential.expected(8 * second) - 1_719.806_148_3).abs() < 1e-6);
         let flat = Profile::exponential(10.0, 10.0, 8 * second).unwrap();
         assert_eq!(flat.expected(8 * second), 80.0);
         for profile in [&linear, &exponential] {

@@ -62,6 +62,7 @@ fn run_seed(seed: u64) {
         closes_after: random(5) as u32,
         close_ns: random(2) * random(3 * MS),
         stutters: random(4) == 0,
+        ..SimEndpoint::default()
     };
     let timeouts = Timeouts {
         request_ns: random(3) * random(50 * MS),

@@ -2,11 +2,14 @@
 
 use crossbeam_channel::TryRecvError;
 
-use super::{Active, NO_PHASE, Shard};
+use super::arrivals::{Arrivals, Ring};
+use super::{Active, Area, Issuing, NO_PHASE, Shard};
 use crate::connection::State;
 use crate::limits::INTERVAL_NS;
-use crate::phase::{Command, Message, Pattern, PhasePlan, Ready};
+use crate::phase::{Command, Message, Pattern, PhasePlan, Ready, Wait};
+use crate::query::Query;
 use crate::recorder::Recording;
+use crate::schedule::hash_of;
 
 impl Active {
     fn new(plan: Box<PhasePlan>, now_ns: u64) -> Active {
@@ -14,7 +17,18 @@ impl Active {
         let start_ns = now_ns.max(plan.start_ns);
         let planned_ns = if plan.start_ns == 0 { start_ns } else { plan.start_ns };
         let stop_ns = plan.duration_ns.map_or(u64::MAX, |length| planned_ns.saturating_add(length));
-        Active { plan, start_ns, stop_ns, issue_end_ns: 0, claimed: 0..0, in_flight: 0 }
+        let issuing = match plan.pattern.clone() {
+            Pattern::ClosedLoop { in_flight, positions } => {
+                Issuing::Closed { in_flight, positions, claimed: 0..0 }
+            }
+            Pattern::OpenLoop { source, overload, fit } => {
+                debug_assert!(plan.start_ns > 0, "a schedule begins at an instant");
+                let arrivals = Arrivals::new(source, plan.index);
+                Issuing::Open { arrivals, overload, fit, is_held_back: false }
+            }
+        };
+        let (issue_end_ns, in_flight, area) = (0, 0, Area::default());
+        Active { plan, start_ns, stop_ns, issue_end_ns, issuing, in_flight, area }
     }
 
     /// Issuing goes on.
@@ -22,11 +36,16 @@ impl Active {
         self.issue_end_ns == 0
     }
 
+    /// What is due at or after it is not part of the phase.
+    pub(super) fn take_limit_ns(&self) -> u64 {
+        if self.is_issuing() { self.stop_ns } else { self.issue_end_ns }
+    }
+
     /// The next instant at which something changes without an event.
-    pub(super) fn next_change_ns(&self) -> u64 {
+    pub(super) fn next_change_ns(&mut self, ring: &mut Ring) -> u64 {
         match self.is_issuing() {
             // The last position has just gone, here or on another shard: the drain begins now.
-            true if self.is_used_up() => 0,
+            true if self.ends_with_its_list(ring) => 0,
             true => self.stop_ns,
             false => self.drain_deadline_ns(),
         }
@@ -36,20 +55,46 @@ impl Active {
         self.issue_end_ns.saturating_add(self.plan.drain_timeout_ns)
     }
 
-    /// No position is left to issue.
-    fn is_used_up(&self) -> bool {
-        let Pattern::ClosedLoop { positions, .. } = &self.plan.pattern;
-        self.claimed.is_empty() && positions.is_used_up()
+    /// No position is left to issue, and no clock says when the issuing ends.
+    fn ends_with_its_list(&mut self, ring: &mut Ring) -> bool {
+        match &mut self.issuing {
+            Issuing::Closed { positions, claimed, .. } => {
+                claimed.is_empty() && positions.is_used_up()
+            }
+            // With a duration the phase is that long, whenever its last query is due.
+            Issuing::Open { arrivals, .. } => {
+                self.plan.duration_ns.is_none() && arrivals.is_used_up(ring)
+            }
+        }
+    }
+
+    /// After the end of issuing: something that was due before it has not been taken.
+    fn has_due_left(&mut self, ring: &mut Ring) -> bool {
+        let (start_ns, end_ns) = (self.plan.start_ns, self.issue_end_ns);
+        let Issuing::Open { arrivals, .. } = &mut self.issuing else { return false };
+        match arrivals.peek(ring) {
+            Some(next) => start_ns.saturating_add(next.offset_ns) < end_ns,
+            None => !arrivals.is_used_up(ring),
+        }
     }
 
     /// The next position, without taking it. Claims more when there is none, so only ask with a
     /// credit in hand.
-    pub(super) fn peek(&mut self) -> Option<u64> {
-        if self.claimed.is_empty() {
-            let Pattern::ClosedLoop { in_flight, positions } = &self.plan.pattern;
-            self.claimed = positions.claim(u64::from(*in_flight));
+    pub(super) fn peek_position(&mut self) -> Option<u64> {
+        let Issuing::Closed { in_flight, positions, claimed } = &mut self.issuing else {
+            return None;
+        };
+        if claimed.is_empty() {
+            *claimed = positions.claim(u64::from(*in_flight));
         }
-        (!self.claimed.is_empty()).then_some(self.claimed.start)
+        (!claimed.is_empty()).then_some(claimed.start)
+    }
+
+    /// Takes the position that was shown.
+    pub(super) fn take_position(&mut self) {
+        if let Issuing::Closed { claimed, .. } = &mut self.issuing {
+            claimed.start += 1;
+        }
     }
 }
 
@@ -60,7 +105,14 @@ impl Shard {
         }
         loop {
             match self.link.commands.try_recv() {
-                Ok(Command::Phase(plan)) => self.queued_phases.push_back(plan),
+                Ok(Command::Phase(plan)) => self.prepare(plan),
+                Ok(Command::EndAt { phase, at_ns }) => {
+                    if let Some(active) = &mut self.active
+                        && active.plan.index == phase
+                    {
+                        active.stop_ns = active.stop_ns.min(at_ns);
+                    }
+                }
                 Ok(Command::Stop) => self.stop(),
                 Ok(Command::Cancel) => {
                     self.stop();
@@ -73,6 +125,16 @@ impl Shard {
                 Err(TryRecvError::Empty) => return,
             }
         }
+    }
+
+    /// Queues a phase. What it needs is allocated here, before its first instant.
+    fn prepare(&mut self, plan: Box<PhasePlan>) {
+        if let Pattern::OpenLoop { .. } = plan.pattern {
+            self.backlog.reserve();
+            self.recording.reserve_fit();
+            self.spares.iter_mut().for_each(|spare| spare.reserve_fit());
+        }
+        self.queued_phases.push_back(plan);
     }
 
     /// Ends issuing; phases that have not begun never will, and control hears so. A warm-up that
@@ -95,6 +157,8 @@ impl Shard {
                 issue_end_ns: 0,
                 end_ns: self.now_ns,
                 in_flight_at_end: 0,
+                survivors_ns: 0,
+                rest: None,
             });
         }
     }
@@ -112,11 +176,17 @@ impl Shard {
                 self.begin_phase();
                 continue;
             };
-            if active.is_issuing() && (active.is_used_up() || self.now_ns >= active.stop_ns) {
+            let is_at_end =
+                active.ends_with_its_list(&mut self.ring) || self.now_ns >= active.stop_ns;
+            if active.is_issuing() && is_at_end {
                 active.issue_end_ns = self.now_ns.min(active.stop_ns).max(active.start_ns);
             }
-            let is_over = !active.is_issuing()
-                && (active.in_flight == 0 || self.now_ns >= active.drain_deadline_ns());
+            let is_drained = active.in_flight == 0
+                && self.backlog.len() == 0
+                && !active.is_issuing()
+                && !active.has_due_left(&mut self.ring);
+            let is_over =
+                !active.is_issuing() && (is_drained || self.now_ns >= active.drain_deadline_ns());
             if !is_over {
                 return;
             }
@@ -135,15 +205,21 @@ impl Shard {
         self.recording.failures.reset();
         self.recording.counters.failed = 0;
         self.idle_ns = 0;
-        self.cpu_ns = self.cpu.busy_ns();
+        self.cpu_last = self.cpu.read();
         self.reactor_counters = self.reactor.counters();
         self.active = Some(active);
     }
 
     fn end_phase(&mut self) {
-        let active = self.active.take().expect("the caller has looked");
         let end_ns = self.now_ns;
+        let backlog_ns = self.give_up_the_rest(end_ns);
+        let of_phase = self.recording.phase;
+        let waiting_ns = |query: &Query| i128::from(end_ns) - i128::from(query.dispatched_ns);
+        let carried = self.connections.iter().filter_map(|connection| connection.query.as_ref());
+        let in_flight_ns: i128 =
+            carried.filter(|query| query.phase == of_phase).map(waiting_ns).sum();
         self.hand_over(NO_PHASE);
+        let active = self.active.take().expect("the caller has looked");
         self.tell(Message::PhaseEnded {
             shard: self.plan.index,
             phase: active.plan.index,
@@ -151,7 +227,34 @@ impl Shard {
             issue_end_ns: active.issue_end_ns,
             end_ns,
             in_flight_at_end: active.in_flight,
+            survivors_ns: backlog_ns + in_flight_ns,
+            rest: match active.issuing {
+                Issuing::Open { arrivals, .. } => arrivals.into_rest(),
+                Issuing::Closed { .. } => None,
+            },
         });
+    }
+
+    /// Counts what is due and has not begun as untaken: entries drawn ahead, then the backlog.
+    /// Returns the time that the latter has waited, ns.
+    fn give_up_the_rest(&mut self, end_ns: u64) -> i128 {
+        let Some(active) = &mut self.active else { return 0 };
+        let limit_ns = active.take_limit_ns();
+        let start_ns = active.plan.start_ns;
+        let counters = &mut self.recording.counters;
+        if let Issuing::Open { arrivals, .. } = &mut active.issuing {
+            while let Some(arrival) = arrivals.peek_drawn(&mut self.ring)
+                && start_ns.saturating_add(arrival.offset_ns) < limit_ns
+            {
+                arrivals.take(&mut self.ring);
+                counters.scheduled += 1;
+                counters.untaken += 1;
+                self.recording.schedule_hash =
+                    self.recording.schedule_hash.wrapping_add(hash_of(arrival));
+            }
+        }
+        counters.untaken += self.backlog.len() as u64;
+        self.backlog.drain().map(|query| i128::from(end_ns) - i128::from(query.dispatched_ns)).sum()
     }
 
     fn report_ready(&mut self) {
@@ -166,6 +269,7 @@ impl Shard {
             engine: self.reactor.report().clone(),
             connections_open: self.pool.idle_count() as u32,
             failures: self.recording.failures.clone(),
+            clock_error_ns: self.reactor.clock_error_ns(),
             waker: self.reactor.waker(),
         })));
     }
@@ -197,7 +301,7 @@ impl Shard {
         }
         // Never seen without one: three circulate, and control holds a recording for microseconds.
         let mut next = self.spares.pop_front().unwrap_or_default();
-        next.reset(next_phase, self.now_ns);
+        next.begin(next_phase, self.now_ns);
         let mut recording = std::mem::replace(&mut self.recording, next);
         self.close_recording(&mut recording);
         self.tell(Message::Interval { shard: self.plan.index, recording });
@@ -205,15 +309,21 @@ impl Shard {
 
     fn close_recording(&mut self, recording: &mut Recording) {
         recording.end_ns = self.now_ns;
-        recording.in_flight = self.active.as_ref().map_or(0, |active| active.in_flight);
-        let cpu_ns = self.cpu.busy_ns();
+        recording.backlog = self.backlog.len() as u64;
+        recording.margin_ns = self.margin.longest_ns();
+        if let Some(active) = &mut self.active {
+            recording.in_flight = active.in_flight;
+            recording.area_ns = active.area.take(self.now_ns);
+        }
+        let cpu_use = self.cpu.read();
+        let used = cpu_use.since(&self.cpu_last);
+        self.cpu_last = cpu_use;
         let wall_ns = recording.end_ns.saturating_sub(recording.begin_ns);
-        recording.busy_ns = if self.plan.spin {
-            wall_ns.saturating_sub(self.idle_ns)
-        } else {
-            cpu_ns.saturating_sub(self.cpu_ns).min(wall_ns)
+        recording.busy_ns = match self.plan.wait {
+            Wait::Spin => wall_ns.saturating_sub(self.idle_ns),
+            // What it spun in vain is not work.
+            Wait::Sleep | Wait::Hybrid => used.busy_ns().saturating_sub(self.idle_ns).min(wall_ns),
         };
-        self.cpu_ns = cpu_ns;
         self.idle_ns = 0;
         let (now, last) = (self.reactor.counters(), self.reactor_counters);
         self.reactor_counters = now;
@@ -222,13 +332,21 @@ impl Shard {
         counters.receives = now.receives - last.receives;
         counters.receive_buffer_waits = now.receive_buffer_waits - last.receive_buffer_waits;
         counters.completion_overflows = now.completion_overflows - last.completion_overflows;
+        counters.involuntary_switches = used.involuntary_switches;
+        counters.major_faults = used.major_faults;
+        counters.run_delay_ns = used.run_delay_ns;
     }
 
+    /// Gives up everything in flight; what waits in the backlog has not begun, and never will.
     fn cancel_all(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.plan.drain_timeout_ns = 0;
+        }
         for slot in 0..self.connections.len() as u32 {
             let connection = &mut self.connections[slot as usize];
             let Some(query) = connection.query.take() else { continue };
-            self.settle(&query, |recording| recording.counters.cancelled += 1);
+            let now_ns = self.now_ns;
+            self.settle(&query, now_ns, |recording| recording.counters.cancelled += 1);
             match self.connections[slot as usize].state {
                 State::Busy | State::Connecting => self.close(slot),
                 // Stays queued for its handshake, without a query.

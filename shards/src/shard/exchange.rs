@@ -1,14 +1,13 @@
-//! Queries and connections of a shard: bound, sent, answered, failed; opened, reused, closed.
+//! Queries and connections of a shard: answered, failed; opened, reused, closed.
 
 use super::Shard;
 use crate::connection::State;
 use crate::failure::{FailureKind, Message};
-use crate::http1::{Eof, ResponseParser, Step};
+use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
-use crate::phase::Pattern;
 use crate::query::Query;
 use crate::reactor::Event;
-use crate::recorder::Recording;
+use crate::recorder::{Parts, Recording};
 use crate::sys::errno_text;
 use crate::token::next_generation;
 
@@ -32,106 +31,8 @@ impl Shard {
         self.start_handshakes();
     }
 
-    /// Issues queries while the phase goes on, credits are left, and the next one's target has a
-    /// free slot.
-    pub(super) fn pump(&mut self) {
-        self.start_handshakes();
-        loop {
-            let Some(active) = &mut self.active else { return };
-            let Pattern::ClosedLoop { in_flight, .. } = active.plan.pattern;
-            let has_credit = self.in_flight < u64::from(in_flight);
-            if !has_credit || !active.is_issuing() || self.now_ns >= active.stop_ns {
-                return;
-            }
-            let Some(position) = active.peek() else { return };
-            let (request, entry) = self.plan.table.at(position);
-            let target = entry.target;
-            if !self.pool.has_free(target) {
-                return;
-            }
-            active.claimed.start += 1;
-            active.in_flight += 1;
-            self.in_flight += 1;
-            self.recording.counters.issued += 1;
-            let query = Query { position, phase: active.plan.index, request };
-            self.issue(target, query);
-        }
-    }
-
-    fn issue(&mut self, target: u32, query: Query) {
-        if let Some(slot) = self.pool.take_idle(target) {
-            self.connections[slot as usize].bind(query);
-            self.begin_exchange(slot);
-        } else {
-            let slot = self.pool.take_closed(target).expect("the caller has seen a free slot");
-            self.connections[slot as usize].bind(query);
-            self.open(slot);
-            self.start_handshakes();
-        }
-    }
-
-    /// Queues the request of the slot's query; the stamp comes with the kernel call that carries
-    /// it.
-    fn begin_exchange(&mut self, slot: u32) {
-        self.make_room();
-        let connection = &mut self.connections[slot as usize];
-        let query = connection.query.as_ref().expect("the caller has bound one");
-        let request = &self.plan.table.requests[query.request as usize];
-        connection.state = State::Busy;
-        connection.begun_in = self.turns;
-        connection.parser = ResponseParser::new(request.is_head);
-        connection.first_byte_ns = 0;
-        connection.send_errno = 0;
-        self.recording.counters.bytes_sent += request.range.len() as u64;
-        self.reactor.send(slot, connection.generation, request.range.clone());
-        self.unsent.push(slot);
-        if self.unsent.len() >= self.reactor.sends_per_flush() {
-            self.send_now();
-        }
-    }
-
-    /// Where the next entries might not fit the submission queue, what is queued goes now, stamped:
-    /// the queue would submit by itself what has no stamp yet.
-    fn make_room(&mut self) {
-        if self.reactor.is_nearly_full() {
-            self.send_now();
-        }
-    }
-
-    fn send_now(&mut self) {
-        self.stamp_sends();
-        self.reactor.flush();
-    }
-
-    /// Stamps the queued sends, right before the kernel call that carries them. Returns the time.
-    pub(super) fn stamp_sends(&mut self) -> u64 {
-        let now_ns = self.reactor.now_ns();
-        for index in 0..self.unsent.len() {
-            let slot = self.unsent[index];
-            let connection = &mut self.connections[slot as usize];
-            // A slot may have been closed since.
-            if connection.state != State::Busy {
-                continue;
-            }
-            // A resend keeps the stamp of the first send, and so the deadline of the request.
-            if connection.sent_ns == 0 {
-                connection.sent_ns = now_ns;
-                if self.recording.first_sent_ns == 0 {
-                    self.recording.first_sent_ns = now_ns;
-                }
-                connection.request_deadline_ns = match self.plan.timeouts.request_ns {
-                    0 => 0,
-                    timeout_ns => now_ns + timeout_ns,
-                };
-            }
-            self.set_exchange_deadline(slot, now_ns);
-        }
-        self.unsent.clear();
-        now_ns
-    }
-
     /// The earlier of the request's deadline and the idle one.
-    fn set_exchange_deadline(&mut self, slot: u32, now_ns: u64) {
+    pub(super) fn set_exchange_deadline(&mut self, slot: u32, now_ns: u64) {
         let request_ns = self.connections[slot as usize].request_deadline_ns;
         let idle_ns = match self.plan.timeouts.idle_ns {
             0 => u64::MAX,
@@ -227,7 +128,12 @@ impl Shard {
         let connection = &mut self.connections[slot as usize];
         let head = *connection.parser.head().expect("a complete response has a head");
         let query = connection.query.take().expect("a busy connection carries a query");
-        let (sent_ns, first_byte_ns) = (connection.sent_ns, connection.first_byte_ns);
+        let stamps = Stamps {
+            ready_ns: connection.ready_ns,
+            sent_ns: connection.sent_ns,
+            first_byte_ns: connection.first_byte_ns,
+            complete_ns: stamp_ns,
+        };
         let is_reusable = is_clean && head.keep_alive && self.plan.keepalive;
         if is_reusable && !self.reactor.is_sending(slot) {
             connection.state = State::Idle;
@@ -247,13 +153,10 @@ impl Shard {
             }
             _ => None,
         };
-        self.settle(&query, |recording| {
+        self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
             if is_accepted {
-                recording.counters.completed += 1;
-                recording.service.record(stamp_ns.saturating_sub(sent_ns));
-                recording.ttfb.record(first_byte_ns.saturating_sub(sent_ns));
-                recording.last_complete_ns = recording.last_complete_ns.max(stamp_ns);
+                record_success(recording, &query, &stamps);
             } else {
                 recording.counters.failed += 1;
                 recording.failures.count(FailureKind::Status, || {
@@ -266,9 +169,14 @@ impl Shard {
         self.pump();
     }
 
-    /// A query is over: frees its credit, and records it if its phase is still open; otherwise it
-    /// is carry-in.
-    pub(super) fn settle(&mut self, query: &Query, record: impl FnOnce(&mut Recording)) {
+    /// A query is over at `end_ns`: frees its credit, and records it if its phase is still open;
+    /// otherwise it is carry-in.
+    pub(super) fn settle(
+        &mut self,
+        query: &Query,
+        end_ns: u64,
+        record: impl FnOnce(&mut Recording),
+    ) {
         self.in_flight -= 1;
         if query.phase != self.recording.phase {
             self.recording.counters.carried_in += 1;
@@ -276,7 +184,9 @@ impl Shard {
         }
         if let Some(active) = &mut self.active {
             active.in_flight -= 1;
+            active.area.change(-1, end_ns);
         }
+        self.recording.residence_ns += i128::from(end_ns) - i128::from(query.dispatched_ns);
         record(&mut self.recording);
     }
 
@@ -330,12 +240,20 @@ impl Shard {
         if self.refused_body.is_some_and(|(of, _)| of == slot) {
             self.refused_body = None;
         }
-        let query = self.connections[slot as usize].query.take();
+        let connection = &mut self.connections[slot as usize];
+        let query = connection.query.take();
+        let sent_ns = connection.sent_ns;
         self.close(slot);
         if let Some(query) = query {
-            self.settle(&query, |recording| {
+            let now_ns = self.now_ns;
+            self.settle(&query, now_ns, |recording| {
                 recording.counters.failed += 1;
                 recording.failures.count(kind, message);
+                if matches!(kind, FailureKind::RequestTimeout | FailureKind::IdleTimeout) {
+                    let since_ns =
+                        if query.scheduled_ns > 0 { query.scheduled_ns } else { sent_ns };
+                    recording.censored.record(now_ns.saturating_sub(since_ns));
+                }
             });
         }
     }
@@ -356,7 +274,7 @@ impl Shard {
     }
 
     /// Puts a slot without a socket into the queue for handshakes.
-    fn open(&mut self, slot: u32) {
+    pub(super) fn open(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         // After a pause for a full backlog the attempt goes on.
         if connection.state != State::BackingOff {
@@ -367,7 +285,7 @@ impl Shard {
     }
 
     /// Starts handshakes while not too many run: no SYN storm.
-    fn start_handshakes(&mut self) {
+    pub(super) fn start_handshakes(&mut self) {
         while self.handshakes < CONNECTS_IN_FLIGHT {
             let Some(slot) = self.connect_queue.pop_front() else { return };
             self.make_room();
@@ -405,7 +323,7 @@ impl Shard {
         self.recording.counters.connections_opened += 1;
         self.recording.connect.record(event.stamp_ns.saturating_sub(connection.connect_ns));
         if connection.query.is_some() {
-            self.begin_exchange(slot);
+            self.begin_exchange(slot, event.stamp_ns);
         } else {
             connection.state = State::Idle;
             let target = connection.target;
@@ -443,7 +361,7 @@ impl Shard {
         }
         let connection = &mut self.connections[slot as usize];
         match connection.query.take() {
-            Some(query) => self.settle(&query, |recording| {
+            Some(query) => self.settle(&query, self.now_ns, |recording| {
                 recording.counters.failed += 1;
                 recording.failures.count(kind, message);
             }),
@@ -521,4 +439,45 @@ impl Shard {
         }
         self.expired = expired;
     }
+}
+
+/// When what happened to a completed query, ns.
+struct Stamps {
+    /// T1p.
+    ready_ns: u64,
+    /// T2.
+    sent_ns: u64,
+    /// T4.
+    first_byte_ns: u64,
+    /// T8.
+    complete_ns: u64,
+}
+
+/// Enters a success into every series that its loop has.
+fn record_success(recording: &mut Recording, query: &Query, stamps: &Stamps) {
+    let &Stamps { ready_ns, sent_ns, first_byte_ns, complete_ns } = stamps;
+    recording.counters.completed += 1;
+    recording.last_complete_ns = recording.last_complete_ns.max(complete_ns);
+    let service_ns = complete_ns.saturating_sub(sent_ns);
+    recording.service.record(service_ns);
+    recording.ttfb.record(first_byte_ns.saturating_sub(sent_ns));
+    let is_in_order = sent_ns <= first_byte_ns && first_byte_ns <= complete_ns;
+    recording.counters.negative_intervals += u64::from(!is_in_order);
+    if query.scheduled_ns == 0 {
+        return;
+    }
+    let (scheduled_ns, dispatched_ns) = (query.scheduled_ns, query.dispatched_ns);
+    let latency_ns = complete_ns.saturating_sub(scheduled_ns);
+    recording.latency.record(latency_ns);
+    recording.since_dispatch.record(complete_ns.saturating_sub(dispatched_ns));
+    let is_in_order = dispatched_ns <= ready_ns && ready_ns <= sent_ns;
+    recording.counters.negative_intervals += u64::from(!is_in_order);
+    let parts = Parts {
+        count: 1,
+        lateness_ns: dispatched_ns.saturating_sub(scheduled_ns),
+        pool_wait_ns: ready_ns.saturating_sub(dispatched_ns),
+        prepare_ns: sent_ns.saturating_sub(ready_ns),
+        service_ns,
+    };
+    recording.breakdown.record(latency_ns, &parts);
 }

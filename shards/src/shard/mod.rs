@@ -3,14 +3,18 @@
 //! ```text
 //! commands ─▶ control.rs   phases begin, stop, drain and end; intervals are handed over
 //!             mod.rs       the loop: pump, stamp, turn, walk the events, expire
-//! events   ─▶ exchange.rs  a query is bound, sent, answered, failed; connections come and go
+//! schedule ─▶ arrivals.rs  the instants that are this shard's
+//!             issue.rs     a query is claimed or due, waits, is bound, stamped and sent
+//! events   ─▶ exchange.rs  it is answered or fails; connections come and go
 //! ```
 //!
 //! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats
 //! nothing (but the first message of each kind of failure).
 
+mod arrivals;
 mod control;
 mod exchange;
+mod issue;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,19 +22,27 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender};
+use rtrb::Consumer;
 
 use crate::clock::Calibration;
 use crate::connection::Connection;
-use crate::cpu::CpuMeter;
+use crate::cpu::{CpuMeter, CpuUse};
 use crate::failure::Message as FailureMessage;
-use crate::limits::{EVENTS_PER_TURN, SENDS_PER_ENTER, STALL_NS};
-use crate::phase::{Command, Live, Message, PhasePlan, Timeouts};
+use crate::limits::{EVENTS_PER_TURN, HICCUP_NS, SENDS_PER_ENTER, STALL_NS};
+use crate::margin::Margin;
+use crate::phase::{
+    Command, FitSample, Live, Message, Overload, PhasePlan, Positions, Timeouts, Wait,
+};
 use crate::pool::Pool;
 use crate::query::RequestTable;
 use crate::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig, ReactorCounters};
 use crate::recorder::Recording;
 use crate::sys::affinity;
+use crate::timer::Dispatch;
 use crate::wheel::Wheel;
+
+use arrivals::{Arrivals, Ring};
+use issue::Backlog;
 
 /// What a shard is built from.
 #[derive(Clone, Debug)]
@@ -39,8 +51,8 @@ pub struct ShardPlan {
     pub index: u32,
     /// Core to pin to.
     pub core: Option<usize>,
-    /// Never sleep.
-    pub spin: bool,
+    /// How it passes the time.
+    pub wait: Wait,
     /// I/O back end.
     pub engine: EngineChoice,
     /// What is sent, where to.
@@ -70,6 +82,10 @@ pub struct Link {
     pub recycled: Receiver<(Box<Recording>, Calibration)>,
     /// What control may look at at any time.
     pub live: Arc<Live>,
+    /// What the other shards show.
+    pub peers: Vec<Arc<Live>>,
+    /// Due entries from the timer core, if there is one.
+    pub dispatches: Option<Consumer<Dispatch>>,
 }
 
 /// A running phase.
@@ -81,10 +97,56 @@ struct Active {
     stop_ns: u64,
     /// When issuing stopped; 0 while it goes on.
     issue_end_ns: u64,
-    /// Positions claimed and not yet issued.
-    claimed: Range<u64>,
-    /// Queries of this phase that are not terminal.
+    /// Where its queries come from.
+    issuing: Issuing,
+    /// Queries of this phase that are bound and not terminal.
     in_flight: u64,
+    /// Of its queries between T1 and their end.
+    area: Area,
+}
+
+/// The state of a [`Pattern`].
+enum Issuing {
+    /// Closed loop.
+    Closed {
+        in_flight: u32,
+        positions: Arc<Positions>,
+        /// Claimed and not yet issued.
+        claimed: Range<u64>,
+    },
+    /// Open loop.
+    Open {
+        arrivals: Arrivals,
+        overload: Overload,
+        fit: FitSample,
+        /// Something is due and stays in the schedule, as the backlog is full.
+        is_held_back: bool,
+    },
+}
+
+/// The integral over time of a number: L in Little's law.
+#[derive(Default)]
+struct Area {
+    number: i64,
+    since_ns: u64,
+    sum_ns: i128,
+}
+
+impl Area {
+    /// The number changes at an instant. Instants may come out of order: the sum is that of the
+    /// ordered ones all the same.
+    fn change(&mut self, by: i64, at_ns: u64) {
+        let span_ns = i128::from(at_ns) - i128::from(self.since_ns);
+        self.sum_ns += i128::from(self.number) * span_ns;
+        self.since_ns = at_ns;
+        self.number += by;
+    }
+
+    /// The integral up to an instant, and none from there on.
+    fn take(&mut self, at_ns: u64) -> i128 {
+        self.change(0, at_ns);
+        std::mem::take(&mut self.sum_ns)
+    }
 }
 
 /// The thread's whole state.
@@ -118,8 +180,12 @@ pub struct Shard {
     has_commands: bool,
     /// Time in turns that found nothing to do (spinning), since the interval began, ns.
     idle_ns: u64,
+    /// Where entries from the timer core come in.
+    ring: Ring,
+    backlog: Backlog,
+    margin: Margin,
     cpu: CpuMeter,
-    cpu_ns: u64,
+    cpu_last: CpuUse,
     reactor_counters: ReactorCounters,
 }
 
@@ -146,12 +212,12 @@ pub fn spawn(plan: ShardPlan, link: Link) -> std::io::Result<JoinHandle<()>> {
 
 impl Shard {
     /// A shard on a reactor that stands. Everything that the loop needs is allocated here.
-    pub fn new(plan: ShardPlan, link: Link, reactor: Reactor) -> Shard {
+    pub fn new(plan: ShardPlan, mut link: Link, reactor: Reactor) -> Shard {
         let targets = plan.table.targets.len() as u32;
         let slots = plan.slots_per_target * targets;
         let now_ns = reactor.now_ns();
         let mut recording = Box::<Recording>::default();
-        recording.reset(NO_PHASE, now_ns);
+        recording.begin(NO_PHASE, now_ns);
         Shard {
             connections: (0..slots)
                 .map(|slot| Connection::new(slot / plan.slots_per_target))
@@ -174,8 +240,11 @@ impl Shard {
             is_exiting: false,
             has_commands: true,
             idle_ns: 0,
+            ring: Ring(link.dispatches.take()),
+            backlog: Backlog::new(targets),
+            margin: Margin::default(),
             cpu: CpuMeter::of_this_thread(),
-            cpu_ns: 0,
+            cpu_last: CpuUse::default(),
             reactor_counters: reactor.counters(),
             reactor,
             plan,
@@ -194,16 +263,14 @@ impl Shard {
             let last_ns = self.now_ns;
             let sent = self.unsent.len();
             let before_ns = self.stamp_sends();
-            self.link.live.show(self.in_flight);
-            let until_ns = self.wake_at_ns();
+            self.link.live.show(self.in_flight, self.pool.free_count() as u64);
+            let until_ns = self.wake_at_ns(before_ns);
             self.now_ns = self.reactor.turn(until_ns);
             self.turns += 1;
             let last_events = events;
             events = self.reactor.events().len();
-            // In vain: nothing to send, nothing came, and nothing of the last turn was walked.
-            if events + last_events + sent == 0 {
-                self.idle_ns += self.now_ns.saturating_sub(last_ns);
-            }
+            let turn = Turn { last_ns, before_ns, until_ns, last_events, sent, events };
+            self.note(&turn);
             self.walk_events(events);
             // A turn that left work undone expires nothing: the answer may be in what is left.
             if events < EVENTS_PER_TURN {
@@ -229,30 +296,127 @@ impl Shard {
         }
     }
 
+    /// Records what the turn says of ourselves.
+    fn note(&mut self, turn: &Turn) {
+        let now_ns = self.now_ns;
+        let is_recorded = self.active.is_some();
+        let recording = &mut self.recording;
+        let has_worked = turn.last_events + turn.sent > 0;
+        if has_worked && is_recorded {
+            recording.loop_gap.record(turn.before_ns.saturating_sub(turn.last_ns));
+        }
+        if turn.until_ns > turn.before_ns {
+            // Asleep, and woken by nothing but the clock.
+            if turn.events == 0 && now_ns >= turn.until_ns {
+                let overshoot_ns = now_ns - turn.until_ns;
+                self.margin.learn(turn.until_ns - turn.before_ns, overshoot_ns);
+                if is_recorded {
+                    recording.wakeup.record(overshoot_ns);
+                }
+            }
+        } else if turn.sent > 0 && is_recorded {
+            let took_ns = now_ns - turn.before_ns;
+            recording.enter.record(took_ns);
+            if turn.sent == 1 {
+                recording.counters.single_sends += 1;
+                recording.counters.single_sends_ns += took_ns;
+            }
+        } else if !has_worked && turn.events == 0 {
+            // In vain: nothing to send, nothing came, and nothing of the last turn was walked.
+            let gap_ns = now_ns.saturating_sub(turn.last_ns);
+            self.idle_ns += gap_ns;
+            if gap_ns > HICCUP_NS[0] && is_recorded {
+                let counters = &mut recording.counters;
+                counters.hiccups_10us += 1;
+                counters.hiccups_100us += u64::from(gap_ns > HICCUP_NS[1]);
+                counters.hiccups_1ms += u64::from(gap_ns > HICCUP_NS[2]);
+                counters.hiccups_ns += if gap_ns > HICCUP_NS[1] { gap_ns } else { 0 };
+            }
+        }
+    }
+
     /// How long the next turn may sleep.
-    fn wake_at_ns(&self) -> u64 {
+    fn wake_at_ns(&mut self, now_ns: u64) -> u64 {
+        let due_ns = self.next_due_ns();
+        if due_ns.saturating_sub(now_ns) > DRAW_AHEAD_NS {
+            self.draw_ahead();
+        }
+        let waits_for_control = self.has_commands && self.is_ready;
         // While connections open, control has no waker of ours yet: look for commands now and then.
-        if self.plan.spin || self.is_exiting || (self.has_commands && self.is_ready) {
+        if self.plan.wait == Wait::Spin || self.is_exiting || waits_for_control {
             return 0;
         }
         let mut wake_ns = self.wheel.next_ns();
         if !self.is_ready {
             return wake_ns.min(self.now_ns + CONTROL_POLL_NS);
         }
-        if let Some(active) = &self.active {
+        if let Some(active) = &mut self.active {
+            let change_ns = active.next_change_ns(&mut self.ring);
             // A control that is late gives no spare recording, and does not wake us when it does.
             let interval_end_ns = match self.interval_end_ns() {
                 end_ns if end_ns > self.now_ns => end_ns,
                 _ => self.now_ns + CONTROL_POLL_NS,
             };
-            wake_ns = wake_ns.min(interval_end_ns).min(active.next_change_ns());
+            wake_ns = wake_ns.min(interval_end_ns).min(change_ns);
         } else if let Some(next) = self.queued_phases.front() {
             wake_ns = wake_ns.min(next.start_ns.max(1));
         }
-        wake_ns
+        match self.plan.wait {
+            Wait::Hybrid if due_ns < u64::MAX => {
+                let gap_ns = due_ns.saturating_sub(now_ns);
+                let margin_ns = self.margin.of(gap_ns);
+                if gap_ns <= margin_ns { 0 } else { wake_ns.min(due_ns - margin_ns) }
+            }
+            Wait::Hybrid | Wait::Sleep | Wait::Spin => wake_ns.min(due_ns),
+        }
+    }
+
+    /// When the next query is due; `u64::MAX` if none is, or if it would find no room.
+    fn next_due_ns(&mut self) -> u64 {
+        let Some(active) = &mut self.active else { return u64::MAX };
+        let limit_ns = active.take_limit_ns();
+        let Issuing::Open { arrivals, is_held_back: false, .. } = &mut active.issuing else {
+            return u64::MAX;
+        };
+        let start_ns = active.plan.start_ns;
+        let next =
+            arrivals.peek(&mut self.ring).map(|next| start_ns.saturating_add(next.offset_ns));
+        next.filter(|&due_ns| due_ns < limit_ns).unwrap_or(u64::MAX)
+    }
+
+    /// Draws a few entries of the schedule: there is time.
+    fn draw_ahead(&mut self) {
+        if let Some(active) = &mut self.active
+            && let Issuing::Open { arrivals, .. } = &mut active.issuing
+        {
+            for _ in 0..DRAWS_PER_TURN {
+                if !arrivals.draw_ahead() {
+                    return;
+                }
+            }
+        }
     }
 }
 
+/// One round of the loop, for [`Shard::note`].
+struct Turn {
+    /// When the last turn returned.
+    last_ns: u64,
+    /// Right before the kernel call.
+    before_ns: u64,
+    /// Until when it might sleep.
+    until_ns: u64,
+    /// Events of the last turn, which were walked since.
+    last_events: usize,
+    /// Sends that this turn carried.
+    sent: usize,
+    /// Events that it brought.
+    events: usize,
+}
+
+/// With so much time until the next instant the schedule is drawn ahead, a few entries a turn.
+const DRAW_AHEAD_NS: u64 = 2_000;
+const DRAWS_PER_TURN: usize = 4;
 /// The phase of a recording that belongs to none.
 const NO_PHASE: u32 = u32::MAX;
 /// How often a shard looks for what comes from control without a wake-up.
@@ -260,5 +424,7 @@ const CONTROL_POLL_NS: u64 = 20_000_000;
 
 #[cfg(test)]
 mod chaos;
+#[cfg(test)]
+mod open_loop;
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,14 @@ use crossbeam_channel::{Receiver, bounded, unbounded};
 use super::{Link, Shard, ShardPlan};
 use crate::clock::Calibration;
 use crate::failure::{FailureKind, Failures};
-use crate::phase::{Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Timeouts};
+use crate::order::{Order, SampleOrder};
+use crate::phase::{
+    Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Rest, Timeouts, Wait,
+};
 use crate::query::{Address, Request, RequestTable, Target};
 use crate::reactor::{EngineChoice, Reactor};
-use crate::recorder::{Counters, Recording};
+use crate::recorder::{Counters, Parts, Recording, Series};
+use crate::schedule::hash_of;
 use crate::sim::{Sim, SimEndpoint};
 
 pub(super) const MS: u64 = 1_000_000;
@@ -30,7 +34,7 @@ pub(super) fn shard_plan(in_flight: u32) -> ShardPlan {
     ShardPlan {
         index: 0,
         core: None,
-        spin: false,
+        wait: Wait::Sleep,
         engine: EngineChoice::Auto,
         table: table(),
         slots_per_target: in_flight,
@@ -50,6 +54,7 @@ pub(super) fn phase(index: u32, in_flight: u32, requests: Option<u64>) -> PhaseP
             in_flight,
             positions: Arc::new(Positions::new(requests, 1)),
         },
+        order: SampleOrder::new(Order::Sequential, 1, 0),
         start_ns: 0,
         duration_ns: None,
         drain_timeout_ns: u64::MAX,
@@ -60,23 +65,43 @@ pub(super) fn phase(index: u32, in_flight: u32, requests: Option<u64>) -> PhaseP
 /// One phase as control would add it up.
 #[derive(Default)]
 pub(super) struct Totals {
-    counters: Counters,
+    pub(super) counters: Counters,
     failures: Failures,
+    /// From the send.
     pub(super) latencies_ns: Vec<u64>,
-    start_ns: u64,
-    end_ns: u64,
+    /// From the schedule.
+    pub(super) headline_ns: Vec<u64>,
+    pub(super) lateness_ns: Vec<u64>,
+    pub(super) pool_wait_ns: Vec<u64>,
+    pub(super) parts: Parts,
+    pub(super) schedule_hash: u64,
+    area_ns: i128,
+    residence_ns: i128,
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
     in_flight_at_end: u64,
+    survivors_ns: i128,
+}
+
+/// All values of a series, ascending, within the bucket error.
+fn values(series: &Series) -> impl Iterator<Item = u64> {
+    series.histogram.iter_recorded().flat_map(|value| {
+        std::iter::repeat_n(value.value_iterated_to(), value.count_at_value() as usize)
+    })
 }
 
 impl Totals {
     fn add(&mut self, recording: &Recording) {
         self.counters.add(&recording.counters);
         self.failures.add(&recording.failures);
-        for value in recording.service.histogram.iter_recorded() {
-            for _ in 0..value.count_at_value() {
-                self.latencies_ns.push(value.value_iterated_to());
-            }
-        }
+        self.latencies_ns.extend(values(&recording.service));
+        self.headline_ns.extend(values(&recording.latency));
+        self.lateness_ns.extend(values(&recording.lateness));
+        self.pool_wait_ns.extend(values(&recording.pool_wait));
+        self.parts.add(&recording.breakdown.all());
+        self.schedule_hash = self.schedule_hash.wrapping_add(recording.schedule_hash);
+        self.area_ns += recording.area_ns;
+        self.residence_ns += recording.residence_ns;
         assert_eq!(recording.service.count(), recording.counters.completed);
     }
 
@@ -84,6 +109,22 @@ impl Totals {
         let Counters { issued, completed, failed, cancelled, .. } = self.counters;
         assert_eq!(issued, completed + failed + cancelled + self.in_flight_at_end);
         assert_eq!(failed, self.failures.total());
+        assert_eq!(self.area_ns, self.residence_ns + self.survivors_ns, "Little's law");
+        let Counters { scheduled, dropped, untaken, .. } = self.counters;
+        if scheduled > 0 {
+            assert_eq!(scheduled, issued + dropped + untaken);
+        }
+    }
+
+    /// The entries that the shard left in its schedule, as control counts them.
+    fn count_rest(&mut self, rest: Option<Rest>, issue_end_ns: u64) {
+        let Some(rest) = rest else { return };
+        let length_ns = issue_end_ns - self.start_ns;
+        for arrival in rest.schedule.take_while(|arrival| arrival.offset_ns < length_ns) {
+            self.counters.scheduled += 1;
+            self.counters.untaken += 1;
+            self.schedule_hash = self.schedule_hash.wrapping_add(hash_of(arrival));
+        }
     }
 
     /// Latencies, sorted, compared within the bucket error of 0.1 %.
@@ -128,7 +169,14 @@ fn run_with_spares(
     for phase in phases {
         command_sender.send(Command::Phase(Box::new(phase))).expect("heard");
     }
-    let link = Link { commands, messages: message_sender, recycled, live: Arc::default() };
+    let link = Link {
+        commands,
+        messages: message_sender,
+        recycled,
+        live: Arc::default(),
+        peers: vec![],
+        dispatches: None,
+    };
     Shard::new(plan, link, Reactor::Sim(Box::new(sim))).run();
     let ready = collect(&messages, &mut totals);
     totals.iter().for_each(Totals::assert_conserved);
@@ -144,11 +192,22 @@ fn collect(messages: &Receiver<Message>, totals: &mut [Totals]) -> Box<Ready> {
             Message::Interval { recording, .. } => {
                 totals[recording.phase as usize].add(&recording);
             }
-            Message::PhaseEnded { phase, start_ns, end_ns, in_flight_at_end, .. } => {
+            Message::PhaseEnded {
+                phase,
+                start_ns,
+                issue_end_ns,
+                end_ns,
+                in_flight_at_end,
+                survivors_ns,
+                rest,
+                ..
+            } => {
                 let totals = &mut totals[phase as usize];
+                totals.survivors_ns = survivors_ns;
                 totals.start_ns = start_ns;
                 totals.end_ns = end_ns;
                 totals.in_flight_at_end = in_flight_at_end;
+                totals.count_rest(rest, issue_end_ns);
                 left -= 1;
             }
             Message::Refused { reason, .. } => panic!("{reason}"),
@@ -301,7 +360,14 @@ fn exit_ends_a_sleeping_shard_at_once() {
         let (command_sender, commands) = unbounded();
         let (message_sender, messages) = unbounded();
         let (_recycle, recycled) = unbounded();
-        let link = Link { commands, messages: message_sender, recycled, live: Arc::default() };
+        let link = Link {
+            commands,
+            messages: message_sender,
+            recycled,
+            live: Arc::default(),
+            peers: vec![],
+            dispatches: None,
+        };
         let plan = ShardPlan { engine, connections_per_target: 0, ..shard_plan(1) };
         let thread = super::spawn(plan, link).expect("a thread");
         let patience = std::time::Duration::from_secs(5);

@@ -124,6 +124,10 @@ impl Epoll {
         self.clock.now_ns()
     }
 
+    pub(crate) fn clock_error_ns(&self) -> i64 {
+        self.clock.error_ns()
+    }
+
     pub(crate) fn counters(&self) -> ReactorCounters {
         self.counters
     }

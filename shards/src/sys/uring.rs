@@ -211,6 +211,10 @@ impl Uring {
         self.clock.now_ns()
     }
 
+    pub(crate) fn clock_error_ns(&self) -> i64 {
+        self.clock.error_ns()
+    }
+
     pub(crate) fn counters(&self) -> ReactorCounters {
         self.counters
     }

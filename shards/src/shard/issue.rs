@@ -1,0 +1,310 @@
+//! How queries begin: claimed or due, bound to a connection or put into the backlog, stamped and
+//! sent.
+
+use std::collections::VecDeque;
+
+use super::{Active, Issuing, Shard};
+use crate::connection::State;
+use crate::http1::ResponseParser;
+use crate::limits::{BACKLOG_LIMIT, DUE_PER_TURN, FIT_SAMPLES_LIMIT, OPEN_LOOP_SENDS_PER_ENTER};
+use crate::phase::{FitSample, Overload};
+use crate::query::{PoolWait, Query};
+use crate::recorder::Instant;
+use crate::schedule::hash_of;
+
+/// Due queries that wait for a connection, by target, first come first served.
+pub(super) struct Backlog {
+    queues: Box<[VecDeque<Query>]>,
+    len: usize,
+}
+
+impl Backlog {
+    pub(super) fn new(targets: u32) -> Backlog {
+        Backlog { queues: (0..targets).map(|_| VecDeque::new()).collect(), len: 0 }
+    }
+
+    /// Makes room for all that may wait; before the first instant, as it allocates.
+    pub(super) fn reserve(&mut self) {
+        for queue in &mut self.queues {
+            queue.reserve_exact(BACKLOG_LIMIT.saturating_sub(queue.len()));
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn is_full(&self) -> bool {
+        self.len >= BACKLOG_LIMIT
+    }
+
+    fn push(&mut self, target: u32, query: Query) {
+        self.queues[target as usize].push_back(query);
+        self.len += 1;
+    }
+
+    fn pop(&mut self, target: u32) -> Option<Query> {
+        let query = self.queues[target as usize].pop_front()?;
+        self.len -= 1;
+        Some(query)
+    }
+
+    /// Takes everything.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Query> {
+        self.len = 0;
+        self.queues.iter_mut().flat_map(|queue| queue.drain(..))
+    }
+}
+
+impl Shard {
+    /// Begins what can begin now.
+    pub(super) fn pump(&mut self) {
+        self.start_handshakes();
+        match self.active.as_ref().map(|active| &active.issuing) {
+            Some(Issuing::Closed { .. }) => self.claim(),
+            Some(Issuing::Open { .. }) => {
+                self.serve_backlog();
+                self.take_due();
+            }
+            None => {}
+        }
+    }
+
+    /// Closed loop: issues queries while the phase goes on, credits are left, and the next one's
+    /// target has a free slot.
+    fn claim(&mut self) {
+        loop {
+            let Some(active) = &mut self.active else { return };
+            let Issuing::Closed { in_flight, .. } = active.issuing else { return };
+            let has_credit = self.in_flight < u64::from(in_flight);
+            if !has_credit || !active.is_issuing() || self.now_ns >= active.stop_ns {
+                return;
+            }
+            let Some(position) = active.peek_position() else { return };
+            let request = active.plan.order.sample(position);
+            let target = self.plan.table.requests[request as usize].target;
+            if !self.pool.has_free(target) {
+                return;
+            }
+            active.take_position();
+            let query = Query {
+                position,
+                scheduled_ns: 0,
+                dispatched_ns: self.now_ns,
+                phase: active.plan.index,
+                request,
+                wait: PoolWait::None,
+            };
+            active.area.change(1, self.now_ns);
+            self.issue(target, query);
+        }
+    }
+
+    /// Open loop: takes from the schedule what is due, each with a stamp of its own, and gives it a
+    /// connection, a place in the backlog, or, with `--overload drop`, up.
+    fn take_due(&mut self) {
+        for _ in 0..DUE_PER_TURN {
+            let now_ns = self.reactor.now_ns();
+            let Some(active) = &mut self.active else { return };
+            let limit_ns = active.take_limit_ns();
+            let Issuing::Open { arrivals, overload, fit, is_held_back } = &mut active.issuing
+            else {
+                return;
+            };
+            let Some(arrival) = arrivals.peek(&mut self.ring) else { return };
+            let scheduled_ns = active.plan.start_ns.saturating_add(arrival.offset_ns);
+            if scheduled_ns > now_ns || scheduled_ns >= limit_ns {
+                return;
+            }
+            let request = active.plan.order.sample(arrival.position);
+            let target = self.plan.table.requests[request as usize].target;
+            let must_wait = self.backlog.len() > 0 || !self.pool.has_free(target);
+            let overload = *overload;
+            if must_wait && self.backlog.is_full() && overload == Overload::Queue {
+                *is_held_back = true;
+                return;
+            }
+            arrivals.take(&mut self.ring);
+            self.now_ns = self.now_ns.max(now_ns);
+            let counters = &mut self.recording.counters;
+            counters.scheduled += 1;
+            self.recording.schedule_hash =
+                self.recording.schedule_hash.wrapping_add(hash_of(arrival));
+            // Nobody knows when it would have been taken: the backlog was full, not the loop late.
+            let dispatched_ns = if *is_held_back { scheduled_ns } else { now_ns };
+            if std::mem::take(is_held_back) {
+                counters.held_back += 1;
+            } else {
+                self.recording.lateness.record(now_ns - scheduled_ns);
+            }
+            if fit.has(arrival.position) {
+                keep(&mut self.recording.fit_dispatched, arrival.position, now_ns);
+            }
+            let phase = active.plan.index;
+            let position = arrival.position;
+            let wait = PoolWait::None;
+            let mut query = Query { position, scheduled_ns, dispatched_ns, phase, request, wait };
+            if must_wait && overload == Overload::Drop {
+                self.recording.counters.dropped += 1;
+                continue;
+            }
+            active.area.change(1, dispatched_ns);
+            if must_wait {
+                let is_elsewhere = self.link.peers.iter().any(|peer| peer.free() > 0);
+                query.wait = if is_elsewhere { PoolWait::OtherShardFree } else { PoolWait::Full };
+                self.backlog.push(target, query);
+            } else {
+                self.issue(target, query);
+            }
+        }
+    }
+
+    /// Gives free connections to those that wait longest.
+    fn serve_backlog(&mut self) {
+        for target in 0..self.plan.table.targets.len() as u32 {
+            while self.backlog.len() > 0 && self.pool.has_free(target) {
+                let Some(query) = self.backlog.pop(target) else { break };
+                self.issue(target, query);
+            }
+        }
+    }
+
+    /// Binds a query to a connection, or to the attempt to open one. The caller has seen a free
+    /// slot.
+    fn issue(&mut self, target: u32, mut query: Query) {
+        if let Some(active) = &mut self.active {
+            active.in_flight += 1;
+        }
+        self.in_flight += 1;
+        self.recording.counters.issued += 1;
+        self.recording.in_flight_max = self.recording.in_flight_max.max(self.in_flight);
+        if let Some(slot) = self.pool.take_idle(target) {
+            // One that had to wait has been waiting until now.
+            let ready_ns = match query.wait {
+                PoolWait::None => query.dispatched_ns,
+                _ => self.reactor.now_ns(),
+            };
+            self.connections[slot as usize].bind(query);
+            self.begin_exchange(slot, ready_ns);
+        } else {
+            let slot = self.pool.take_closed(target).expect("the caller has seen a free slot");
+            if query.wait == PoolWait::None {
+                query.wait = PoolWait::NewConnection;
+            }
+            self.connections[slot as usize].bind(query);
+            self.open(slot);
+            self.start_handshakes();
+        }
+    }
+
+    /// Queues the request of the slot's query, which has had its connection since `ready_ns`; the
+    /// stamp comes with the kernel call that carries it.
+    pub(super) fn begin_exchange(&mut self, slot: u32, ready_ns: u64) {
+        self.make_room();
+        let connection = &mut self.connections[slot as usize];
+        let query = connection.query.as_ref().expect("the caller has bound one");
+        let request = &self.plan.table.requests[query.request as usize];
+        connection.state = State::Busy;
+        connection.begun_in = self.turns;
+        connection.parser = ResponseParser::new(request.is_head);
+        connection.first_byte_ns = 0;
+        connection.send_errno = 0;
+        if connection.sent_ns == 0 && query.scheduled_ns > 0 && query.phase == self.recording.phase
+        {
+            connection.ready_ns = ready_ns;
+            let waited_ns = ready_ns.saturating_sub(query.dispatched_ns);
+            self.recording.pool_wait.record(waited_ns);
+            let counters = &mut self.recording.counters;
+            let (count, sum_ns) = match query.wait {
+                PoolWait::None => (&mut 0, &mut 0),
+                PoolWait::NewConnection => {
+                    (&mut counters.waits_new_connection, &mut counters.waits_new_connection_ns)
+                }
+                PoolWait::Full => (&mut counters.waits_full, &mut counters.waits_full_ns),
+                PoolWait::OtherShardFree => {
+                    (&mut counters.waits_other_shard_free, &mut counters.waits_other_shard_free_ns)
+                }
+            };
+            *count += 1;
+            *sum_ns += waited_ns;
+        }
+        self.recording.counters.bytes_sent += request.range.len() as u64;
+        self.reactor.send(slot, connection.generation, request.range.clone());
+        self.unsent.push(slot);
+        if self.unsent.len() >= self.sends_per_flush() {
+            self.send_now();
+        }
+    }
+
+    /// Sends that share a stamp: few where the instant matters.
+    fn sends_per_flush(&self) -> usize {
+        let limit = self.reactor.sends_per_flush();
+        match self.active.as_ref().map(|active| &active.issuing) {
+            Some(Issuing::Open { .. }) => limit.min(OPEN_LOOP_SENDS_PER_ENTER),
+            _ => limit,
+        }
+    }
+
+    /// Where the next entries might not fit the submission queue, what is queued goes now, stamped:
+    /// the queue would submit by itself what has no stamp yet.
+    pub(super) fn make_room(&mut self) {
+        if self.reactor.is_nearly_full() {
+            self.send_now();
+        }
+    }
+
+    fn send_now(&mut self) {
+        self.stamp_sends();
+        self.reactor.flush();
+    }
+
+    /// Stamps the queued sends, right before the kernel call that carries them. Returns the time.
+    pub(super) fn stamp_sends(&mut self) -> u64 {
+        let now_ns = self.reactor.now_ns();
+        let fit = self.active.as_ref().and_then(Active::fit);
+        for index in 0..self.unsent.len() {
+            let slot = self.unsent[index];
+            let connection = &mut self.connections[slot as usize];
+            // A slot may have been closed since.
+            if connection.state != State::Busy {
+                continue;
+            }
+            // A resend keeps the stamp of the first send, and so the deadline of the request.
+            if connection.sent_ns == 0 {
+                connection.sent_ns = now_ns;
+                if self.recording.first_sent_ns == 0 {
+                    self.recording.first_sent_ns = now_ns;
+                }
+                connection.request_deadline_ns = match self.plan.timeouts.request_ns {
+                    0 => 0,
+                    timeout_ns => now_ns + timeout_ns,
+                };
+                if let (Some(fit), Some(query)) = (&fit, &connection.query)
+                    && query.phase == self.recording.phase
+                    && fit.has(query.position)
+                {
+                    keep(&mut self.recording.fit_sent, query.position, now_ns);
+                }
+            }
+            self.set_exchange_deadline(slot, now_ns);
+        }
+        self.unsent.clear();
+        now_ns
+    }
+}
+
+/// Keeps an instant for the arrival fit, while there is room.
+fn keep(instants: &mut Vec<Instant>, position: u64, at_ns: u64) {
+    if instants.len() < FIT_SAMPLES_LIMIT {
+        instants.push(Instant { position, at_ns });
+    }
+}
+
+impl Active {
+    fn fit(&self) -> Option<FitSample> {
+        match &self.issuing {
+            Issuing::Open { fit, .. } => Some(*fit),
+            Issuing::Closed { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Whether a result is to be believed: checks of the instrument, findings about the endpoint, and
+//! marks on percentiles that the samples do not carry.
+//!
+//! Three classes, never mixed. *Instrument* checks judge us and alone can fail a run. *Endpoint*
+//! findings judge the endpoint. *Sampling* checks mark the percentiles that they touch.
+
+use crate::plan;
+use crate::snapshot::{PhaseTotals, Snapshot};
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing to say.
+    Ok,
+    /// Look at it.
+    Warn,
+    /// Do not believe what it touches.
+    Fail,
+}
+
+impl Level {
+    /// The word in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Warn => "warn",
+            Level::Fail => "fail",
+        }
+    }
+}
+
+/// Whom a check judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Us. Its worst level is the verdict on the run.
+    Instrument,
+    /// The endpoint: never fails the run's trust.
+    Endpoint,
+    /// The samples: at most a warning.
+    Sampling,
+}
+
+/// One line of the trust block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// `D1` to `D19`; for files.
+    pub id: &'static str,
+    /// What it looks at, in two or three words.
+    pub name: &'static str,
+    /// Whom it judges.
+    pub class: Class,
+    /// How it came out.
+    pub level: Level,
+    /// The figure it judges by; `None` where there is none.
+    pub value: Option<f64>,
+    /// Its unit; empty for counts and ratios.
+    pub unit: &'static str,
+    /// One line in plain words: what was seen, and on WARN and FAIL the cause and what to do.
+    pub reason: String,
+}
+
+/// A percentile that is not to be taken at its face.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// `latency` or `service`.
+    pub series: &'static str,
+    /// Which one, 1/1000 %.
+    pub milli: u32,
+    /// True: the value is a lower bound, as requests timed out.
+    pub is_at_least: bool,
+    /// Why, in a few words.
+    pub reason: String,
+}
+
+/// An interval for a percentile of the headline latency.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Which one, 1/1000 %.
+    pub milli: u32,
+    /// Lower end of the 95 % interval, ns.
+    pub low_ns: u64,
+    /// Upper end, ns.
+    pub high_ns: u64,
+    /// How many independent samples are worth as much.
+    pub effective: f64,
+    /// The same if the samples were independent, ns; `None` where none exists.
+    pub independent: Option<(u64, u64)>,
+}
+
+/// Where time went, as shares that add up to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Blame {
+    /// In the endpoint and on the way to it.
+    pub endpoint: f64,
+    /// Waiting for a connection.
+    pub pool: f64,
+    /// Ours: late dispatch and preparation.
+    pub client: f64,
+}
+
+/// The judgement on one phase.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trust {
+    /// In the order of their ids.
+    pub checks: Vec<Check>,
+    /// Percentiles not to be taken at their face.
+    pub marks: Vec<Mark>,
+    /// p50, p99 and p99.9 of the headline latency, as far as there are intervals.
+    pub intervals: Vec<Interval>,
+    /// Of all completed queries; `None` in closed loop.
+    pub mean: Option<Blame>,
+    /// Of those at or above p99.
+    pub tail: Option<Blame>,
+    /// The queue grew all the time: no latency percentile exists.
+    pub is_unstable: bool,
+}
+
+impl Trust {
+    /// The worst level of the instrument's checks; warnings of the others count too.
+    pub fn verdict(&self) -> Level {
+        let level = |check: &Check| match check.class {
+            Class::Instrument => check.level,
+            Class::Endpoint => Level::Ok,
+            Class::Sampling => check.level.min(Level::Warn),
+        };
+        self.checks.iter().map(level).max().unwrap_or(Level::Ok)
+    }
+}
+
+/// Judges a phase that has ended.
+pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Trust {
+    let _ = (snapshot, phase, plan);
+    Trust::default()
+}
