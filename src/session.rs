@@ -18,7 +18,7 @@ use loadgen_shards::failure::{FailureKind, Failures, Tally};
 use loadgen_shards::limits::{DISPATCH_RING_ENTRIES, INTERVAL_NS};
 use loadgen_shards::order::SampleOrder;
 use loadgen_shards::phase::{
-    Command, FitSample, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
+    Command, FitSample, Goals, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
     TimerPhase, Wait,
 };
 use loadgen_shards::reactor::EngineReport;
@@ -33,6 +33,7 @@ use rtrb::{Consumer, RingBuffer};
 
 use crate::cores::Timer;
 use crate::error::Error;
+use crate::expression::{RequestFigure, RequestGoal};
 use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, PhaseTotals, Snapshot, State};
 
@@ -606,8 +607,22 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
         timeouts: plan.timeouts,
         keepalive: plan.keepalive,
         accept_status: plan.accept_status,
+        goals: (!plan.goodput.is_empty()).then(|| goals(&plan.goodput)),
         clock,
     }
+}
+
+/// The goals of a query, as the shards check them.
+fn goals(list: &[RequestGoal]) -> Goals {
+    let mut goals = Goals::NONE;
+    for goal in list {
+        match goal.figure {
+            RequestFigure::Latency => goals.latency_ns = goal.at_most_ns,
+            RequestFigure::Service => goals.service_ns = goal.at_most_ns,
+            RequestFigure::Ttfb => goals.ttfb_ns = goal.at_most_ns,
+        }
+    }
+    goals
 }
 
 /// The part of `total` that shard `index` of `shards` gets: equal, the first ones one more.

@@ -3,6 +3,7 @@
 
 mod batches;
 mod distribution;
+mod figure;
 mod json;
 mod sums;
 
@@ -15,8 +16,9 @@ use loadgen_shards::recorder::{Counters, Recording};
 
 use crate::request::secret::Secrets;
 
-pub use batches::{Batch, Batches};
+pub use batches::Batches;
 pub use distribution::{Distribution, PERCENTILES, count_needed};
+pub use figure::{Length, figure};
 pub use json::{
     final_snapshot, git_sha, percentiles_json, phase_counters, pretty, run_counters, status_codes,
 };

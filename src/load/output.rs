@@ -194,7 +194,7 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         command: plan.config.command.name().to_owned(),
         urls: plan.endpoints.clone(),
         cores_flag: plan.cores_flag.clone(),
-        flags: plan.flags.clone(),
+        flags: [&plan.rate_flags[..], &plan.flags].concat(),
         connections: plan.connections,
         cores: plan.cores.clone(),
         cores_reason: plan.cores_reason.clone(),
