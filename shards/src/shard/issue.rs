@@ -34,6 +34,10 @@ impl Backlog {
         self.len
     }
 
+    fn has(&self, target: u32) -> bool {
+        !self.queues[target as usize].is_empty()
+    }
+
     fn is_full(&self) -> bool {
         self.len >= BACKLOG_LIMIT
     }
@@ -118,7 +122,7 @@ impl Shard {
             }
             let request = active.plan.order.sample(arrival.position);
             let target = self.plan.table.requests[request as usize].target;
-            let must_wait = self.backlog.len() > 0 || !self.pool.has_free(target);
+            let must_wait = self.backlog.has(target) || !self.pool.has_free(target);
             let overload = *overload;
             if must_wait && self.backlog.is_full() && overload == Overload::Queue {
                 *is_held_back = true;
