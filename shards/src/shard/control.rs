@@ -24,7 +24,8 @@ impl Active {
             Pattern::OpenLoop { source, overload, fit } => {
                 debug_assert!(plan.start_ns > 0, "a schedule begins at an instant");
                 let arrivals = Arrivals::new(source, plan.index);
-                Issuing::Open { arrivals, overload, fit, is_held_back: false }
+                let (is_held_back, held_until_ns) = (false, 0);
+                Issuing::Open { arrivals, overload, fit, is_held_back, held_until_ns }
             }
         };
         let (issue_end_ns, in_flight, area) = (0, 0, Area::default());

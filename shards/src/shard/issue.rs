@@ -111,7 +111,8 @@ impl Shard {
             let now_ns = self.reactor.now_ns();
             let Some(active) = &mut self.active else { return };
             let limit_ns = active.take_limit_ns();
-            let Issuing::Open { arrivals, overload, fit, is_held_back } = &mut active.issuing
+            let Issuing::Open { arrivals, overload, fit, is_held_back, held_until_ns } =
+                &mut active.issuing
             else {
                 return;
             };
@@ -134,9 +135,13 @@ impl Shard {
             counters.scheduled += 1;
             self.recording.schedule_hash =
                 self.recording.schedule_hash.wrapping_add(hash_of(arrival));
-            // Nobody knows when it would have been taken: the backlog was full, not the loop late.
-            let dispatched_ns = if *is_held_back { scheduled_ns } else { now_ns };
             if std::mem::take(is_held_back) {
+                *held_until_ns = now_ns;
+            }
+            // Nobody knows when it would have been taken: the backlog was full, not the loop late.
+            let was_held_back = scheduled_ns <= *held_until_ns;
+            let dispatched_ns = if was_held_back { scheduled_ns } else { now_ns };
+            if was_held_back {
                 counters.held_back += 1;
             } else {
                 self.recording.lateness.record(now_ns - scheduled_ns);
@@ -153,9 +158,11 @@ impl Shard {
                 continue;
             }
             active.area.change(1, dispatched_ns);
-            if must_wait {
+            if must_wait || was_held_back {
                 let is_elsewhere = self.link.peers.iter().any(|peer| peer.free() > 0);
                 query.wait = if is_elsewhere { PoolWait::OtherShardFree } else { PoolWait::Full };
+            }
+            if must_wait {
                 self.backlog.push(target, query);
             } else {
                 self.issue(target, query);

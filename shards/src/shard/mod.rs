@@ -121,6 +121,8 @@ enum Issuing {
         fit: FitSample,
         /// Something is due and stays in the schedule, as the backlog is full.
         is_held_back: bool,
+        /// When that ended last: what was due until then was held back, ns.
+        held_until_ns: u64,
     },
 }
 
