@@ -18,7 +18,7 @@ use loadgen_shards::failure::{FailureKind, Failures, Tally};
 use loadgen_shards::limits::{DISPATCH_RING_ENTRIES, INTERVAL_NS};
 use loadgen_shards::order::SampleOrder;
 use loadgen_shards::phase::{
-    Command, FitSample, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
+    Command, FitSample, Goals, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
     TimerPhase, Wait,
 };
 use loadgen_shards::reactor::EngineReport;
@@ -31,8 +31,10 @@ use loadgen_shards::sys::wake::Waker;
 use loadgen_shards::timer::{self, Dispatch, TimerCommand, TimerPlan};
 use rtrb::{Consumer, RingBuffer};
 
+use crate::cores::Timer;
 use crate::error::Error;
-use crate::plan::{Phase, Plan, Timer};
+use crate::expression::{RequestFigure, RequestGoal};
+use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Snapshot, State, StealMeter};
 
 use rules::Rules;
@@ -619,6 +621,7 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
         timeouts: plan.timeouts,
         keepalive: plan.keepalive,
         accept_status: plan.accept_status,
+        goals: (!plan.goodput.is_empty()).then(|| goals(&plan.goodput)),
         clock,
     }
 }
@@ -630,6 +633,19 @@ fn busy_cores(plan: &Plan) -> Vec<usize> {
         Timer::Inline | Timer::Hybrid | Timer::Sleep => None,
     };
     plan.cores.iter().copied().chain(timer).collect()
+}
+
+/// The goals of a query, as the shards check them.
+fn goals(list: &[RequestGoal]) -> Goals {
+    let mut goals = Goals::NONE;
+    for goal in list {
+        match goal.figure {
+            RequestFigure::Latency => goals.latency_ns = goal.at_most_ns,
+            RequestFigure::Service => goals.service_ns = goal.at_most_ns,
+            RequestFigure::Ttfb => goals.ttfb_ns = goal.at_most_ns,
+        }
+    }
+    goals
 }
 
 /// The part of `total` that shard `index` of `shards` gets: equal, the first ones one more.

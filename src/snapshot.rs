@@ -4,6 +4,7 @@
 mod batches;
 mod conditions;
 mod distribution;
+mod figure;
 mod json;
 mod sums;
 
@@ -20,6 +21,7 @@ use crate::request::secret::Secrets;
 pub use batches::{Batch, Batches};
 pub use conditions::{Conditions, STEAL_STEP_NS, Steal, StealMeter};
 pub use distribution::{Distribution, PERCENTILES, count_needed};
+pub use figure::{Length, figure};
 pub use json::{
     final_snapshot, git_sha, percentiles_json, phase_counters, pretty, run_counters, status_codes,
 };

@@ -104,6 +104,8 @@ counters! {
     issued,
     /// Complete responses with an accepted status.
     completed,
+    /// Completed queries that kept every goal of the run (`--goodput`).
+    good,
     /// Queries that ended in a failure (of any kind).
     failed,
     /// Queries given up by us: hard stop.

@@ -259,6 +259,8 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
         .counters
         .iter()
         .filter(|(name, _)| is_open || !OPEN_LOOP.contains(name))
+        // Told as goodput, where goals were given.
+        .filter(|(name, _)| *name != "good")
         .map(|(name, value)| match name {
             "scheduled" => ("samples_scheduled", value),
             "dropped" => ("samples_dropped", value),

@@ -31,7 +31,7 @@ use crate::failure::Message as FailureMessage;
 use crate::limits::{EVENTS_PER_TURN, HICCUP_NS, SENDS_PER_ENTER, STALL_NS};
 use crate::margin::Margin;
 use crate::phase::{
-    Command, FitSample, Live, Message, Overload, PhasePlan, Positions, Timeouts, Wait,
+    Command, FitSample, Goals, Live, Message, Overload, PhasePlan, Positions, Timeouts, Wait,
 };
 use crate::pool::Pool;
 use crate::query::RequestTable;
@@ -67,6 +67,8 @@ pub struct ShardPlan {
     pub keepalive: bool,
     /// Statuses that count as success, inclusive.
     pub accept_status: (u16, u16),
+    /// What a completed query must keep to count as good; `None`: none is counted.
+    pub goals: Option<Goals>,
     /// Time base until the first phase brings a better one.
     pub clock: Calibration,
 }
