@@ -4,7 +4,6 @@
 //! Plain text without colour, the same on a terminal and in `report.txt`. Every text that came from
 //! elsewhere passes through [`printable`].
 
-mod number;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +20,7 @@ use crate::report::{
 };
 use crate::snapshot::{Distribution, Snapshot, Totals, count_needed};
 
-pub use number::{counted, grouped, rate, significant, time, unit};
+pub use crate::number::{counted, grouped, rate, significant, time, unit};
 
 /// Columns of the table: heading and 1/1000 %.
 const COLUMNS: [(&str, u32); 5] =
