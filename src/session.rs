@@ -261,6 +261,7 @@ impl Session {
                 positions: Arc::clone(&progress.positions),
             },
             Some(schedule) => Pattern::OpenLoop {
+                in_flight: share(phase.in_flight, shards, shard),
                 source: match self.timer {
                     Some(_) => Source::Timer(Arc::clone(&progress.timed)),
                     None => {

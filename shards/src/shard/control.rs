@@ -21,11 +21,11 @@ impl Active {
             Pattern::ClosedLoop { in_flight, positions } => {
                 Issuing::Closed { in_flight, positions, claimed: 0..0 }
             }
-            Pattern::OpenLoop { source, overload, fit } => {
+            Pattern::OpenLoop { in_flight, source, overload, fit } => {
                 debug_assert!(plan.start_ns > 0, "a schedule begins at an instant");
                 let arrivals = Arrivals::new(source, plan.index);
                 let (is_held_back, held_until_ns) = (false, 0);
-                Issuing::Open { arrivals, overload, fit, is_held_back, held_until_ns }
+                Issuing::Open { in_flight, arrivals, overload, fit, is_held_back, held_until_ns }
             }
         };
         let (issue_end_ns, in_flight, area) = (0, 0, Area::default());

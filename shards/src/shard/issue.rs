@@ -112,7 +112,7 @@ impl Shard {
             let now_ns = self.reactor.now_ns();
             let Some(active) = &mut self.active else { return };
             let limit_ns = active.take_limit_ns();
-            let Issuing::Open { arrivals, overload, fit, is_held_back, held_until_ns } =
+            let Issuing::Open { in_flight, arrivals, overload, fit, is_held_back, held_until_ns } =
                 &mut active.issuing
             else {
                 return;
@@ -124,7 +124,9 @@ impl Shard {
             }
             let request = active.plan.order.sample(arrival.position);
             let target = self.plan.table.requests[request as usize].target;
-            let must_wait = self.backlog.has(target) || !self.pool.has_free(target);
+            let must_wait = self.backlog.has(target)
+                || !self.pool.has_free(target)
+                || self.in_flight >= u64::from(*in_flight);
             let overload = *overload;
             if must_wait && self.backlog.is_full() && overload == Overload::Queue {
                 *is_held_back = true;
@@ -175,8 +177,12 @@ impl Shard {
 
     /// Gives free connections to those that wait longest.
     fn serve_backlog(&mut self) {
+        let limit = match self.active.as_ref().map(|active| &active.issuing) {
+            Some(Issuing::Open { in_flight, .. }) => u64::from(*in_flight),
+            _ => return,
+        };
         for target in 0..self.plan.table.targets.len() as u32 {
-            while self.backlog.len() > 0 && self.pool.has_free(target) {
+            while self.in_flight < limit && self.pool.has_free(target) {
                 let Some(query) = self.backlog.pop(target) else { break };
                 self.issue(target, query);
             }

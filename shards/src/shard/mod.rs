@@ -118,6 +118,7 @@ enum Issuing {
     },
     /// Open loop.
     Open {
+        in_flight: u32,
         arrivals: Arrivals,
         overload: Overload,
         fit: FitSample,
