@@ -188,7 +188,7 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     if facts.is_open {
         checks.push(endpoint::pool_wait(&facts, is_unstable));
     }
-    checks.push(sampling::interval_check(&facts, &intervals, &mut marks));
+    checks.push(sampling::interval_check(&facts, &intervals, is_unstable, &mut marks));
     checks.push(sampling::samples_needed(&facts, &intervals, &mut marks));
     checks.push(stationarity);
     checks.push(accounts::little(&facts));

@@ -50,8 +50,13 @@ fn half_width(facts: &Facts, interval: &Interval) -> Option<f64> {
 pub(super) fn interval_check(
     facts: &Facts,
     intervals: &[Interval],
+    is_unstable: bool,
     marks: &mut Vec<Mark>,
 ) -> Check {
+    if is_unstable {
+        let reason = "none: as the queue grows, there is no percentile to be near";
+        return PRECISION.says(Level::Ok, None, reason);
+    }
     let count = facts.headline().count() as f64;
     let mut level = Level::Ok;
     let mut parts = Vec::new();
@@ -59,8 +64,9 @@ pub(super) fn interval_check(
         let Some(half) = half_width(facts, interval) else { continue };
         let Interval { milli, low_ns, high_ns, effective, .. } = *interval;
         parts.push(format!(
-            "{} between {} and {}",
+            "{} ±{} ({} to {})",
             percentile_name(milli),
+            percent(half),
             time(low_ns),
             time(high_ns)
         ));
