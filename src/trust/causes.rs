@@ -163,7 +163,7 @@ fn by_pauses(facts: &Facts) -> Option<String> {
     };
     let late_ns = facts.sums.lateness.largest().filter(|_| still > 0.0).unwrap_or(0);
     let longest = time(pauses.longest_ns.max(late_ns));
-    let often = if away >= still {
+    let often = if 2.0 * away >= still {
         format!("{} and {} in all", counted(pauses.count, "time"), time(pauses.total_ns))
     } else {
         format!("about {} of the time", percent(still))

@@ -132,7 +132,7 @@ pub(super) fn shortfall(facts: &Facts) -> Check {
         }
     };
     match unlikely_plan(facts) {
-        Some(unlikely) if level == Level::Ok => SHORTFALL.says(Level::Warn, value, unlikely),
+        Some(unlikely) if short == 0 => SHORTFALL.says(Level::Warn, value, unlikely),
         _ => SHORTFALL.says(level, value, reason),
     }
 }
@@ -155,11 +155,11 @@ fn unlikely_plan(facts: &Facts) -> Option<String> {
     let is_unlikely = is_by_clock && !is_cut && (planned as f64 - expected).abs() > reach.max(1.0);
     is_unlikely.then(|| {
         format!(
-            "the seed drew {} where {:.0} ± {:.0} are to be expected: the load was {} than asked \
+            "the seed drew {} where {} ± {} are to be expected: the load was {} than asked \
              for; another --seed",
             counted(planned, "request"),
-            expected,
-            reach,
+            grouped(expected.round() as u64),
+            grouped(reach.round() as u64),
             if planned as f64 > expected { "higher" } else { "lower" }
         )
     })

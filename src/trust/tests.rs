@@ -10,8 +10,8 @@ use loadgen_shards::recorder::{Instant, Parts, Recording};
 use loadgen_shards::schedule::{Arrival, Process, Profile, Schedule, SchedulePlan};
 
 use super::*;
-use crate::report::tests::{finished, plan_of, run_of};
-use crate::snapshot::{Conditions, Steal};
+use crate::report::tests::{finished, plan_of};
+use crate::snapshot::{Conditions, PERCENTILES, Steal};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -72,6 +72,7 @@ fn left_of_stop(offset_ns: u64) -> u64 {
 }
 
 /// A run to be judged.
+#[derive(Clone)]
 struct Case {
     snapshot: Snapshot,
     plan: plan::Phase,
@@ -114,8 +115,10 @@ impl Run {
             last_ns = dispatched_ns;
             let ready_ns = dispatched_ns + (self.pool_wait)(arrival);
             let sent_ns = ready_ns + 100;
-            server_free_ns = sent_ns.max(server_free_ns) + self.server_ns;
-            let complete_ns = server_free_ns + (self.service)(arrival);
+            if self.server_ns > 0 {
+                server_free_ns = sent_ns.max(server_free_ns) + self.server_ns;
+            }
+            let complete_ns = sent_ns.max(server_free_ns) + (self.service)(arrival);
             let at_dispatch = at(&mut recordings, dispatched_ns);
             at_dispatch.counters.scheduled += 1;
             at_dispatch.counters.issued += 1;
@@ -299,37 +302,378 @@ fn what_the_endpoint_does_and_few_requests_never_fail_the_run() {
 }
 
 #[test]
-fn zz_dump() {
-    let stop: fn(Arrival) -> u64 = |a| left_of_stop(a.offset_ns).max(300);
-    for (name, run) in [
-        ("healthy", healthy()),
-        ("overload", Run { server_ns: 1_200 * US, service: |_| 0, ..healthy() }),
-        ("stop", Run { lateness: stop, ..healthy() }),
-        ("server stop", Run { service: |a| MS + left_of_stop(a.offset_ns), ..healthy() }),
-        ("50", Run { count: Some(50), ..healthy() }),
-        ("jitter", Run { lateness: |a| exponential(a, 500e3), ..healthy() }),
-        (
-            "timeouts",
-            Run {
-                fails: |a| (a.position % 50 == 0).then_some(FailureKind::RequestTimeout),
-                ..healthy()
-            },
-        ),
+fn client_that_is_stopped_fails_by_name_and_a_server_that_is_stopped_does_not() {
+    let stopped: fn(Arrival) -> u64 = |arrival| left_of_stop(arrival.offset_ns).max(300);
+    let trust = Run { lateness: stopped, ..healthy() }.build().judged();
+    assert_eq!(trust.verdict(), Level::Fail);
+    assert_level(&trust, "D1", Level::Fail, "it makes p99 ");
+    assert_level(&trust, "D1", Level::Fail, "the host stopped the client for up to 100 ms");
+    assert_level(&trust, "D1", Level::Fail, "give it cores of its own, see doctor");
+    assert_level(&trust, "D8", Level::Warn, "stopped from outside");
+    assert_plain(&trust);
+    let (mean, tail) = (trust.mean.expect("open loop"), trust.tail.expect("10 000 requests"));
+    assert!(mean.client > 0.7 && tail.client > 0.9, "{mean:?} {tail:?}");
+    assert!(marked(&trust).contains(&99_000) && !marked(&trust).contains(&50_000));
+
+    // The same stops, which the shard saw as late wake-ups: counted now.
+    let mut case = Run { lateness: stopped, ..healthy() }.build();
+    let mut recording = Recording::default();
+    (0..10).for_each(|_| recording.wakeup.record(100 * MS));
+    case.phase().sums.wakeup.add(&recording.wakeup);
+    assert_level(&case.judged(), "D1", Level::Fail, "100 ms, 10 times and 1.00 s in all");
+
+    // The other side of it: the same latencies, none of them ours.
+    let stops = Run { service: |a| MS + left_of_stop(a.offset_ns), ..healthy() };
+    let trust = stops.build().judged();
+    assert_level(&trust, "D1", Level::Ok, "never early");
+    assert_level(&trust, "D8", Level::Ok, "");
+    assert!(trust.mean.expect("open loop").endpoint > 0.99);
+}
+
+#[test]
+fn lateness_is_judged_by_what_it_does_to_each_percentile() {
+    let late = |lateness| Run { lateness, ..healthy() }.build().judged();
+    assert_level(&late(|_| 40 * US), "D1", Level::Ok, "50 µs 100 %");
+    assert_level(&late(|_| 100 * US), "D1", Level::Warn, "instead of");
+    assert_level(&late(|_| 400 * US), "D1", Level::Fail, "see doctor");
+    // One request in 2000, and those behind it: p99.9 and nothing below it.
+    let trust = late(|arrival| if arrival.position % 2000 == 0 { 4 * MS } else { 300 });
+    assert_level(&trust, "D1", Level::Warn, "p99.9");
+    let by_lateness = |mark: &&Mark| mark.reason.starts_with("our own lateness");
+    let touched: Vec<u32> = trust.marks.iter().filter(by_lateness).map(|m| m.milli).collect();
+    assert!(touched.contains(&99_900) && !touched.contains(&90_000), "{touched:?}");
+}
+
+#[test]
+fn lateness_of_a_sleeping_a_busy_and_a_sending_client_has_different_causes() {
+    let late = Run { lateness: |_| 400 * US, ..healthy() }.build();
+    let says = |spoil: &dyn Fn(&mut Case), words: &str| {
+        let mut case = late.clone();
+        spoil(&mut case);
+        assert_level(&case.judged(), "D1", Level::Fail, words);
+    };
+    says(&|_| {}, "nothing that was measured explains it");
+    let sleeping = |case: &mut Case| {
+        let mut recording = Recording::default();
+        (0..1000).for_each(|_| recording.wakeup.record(400 * US));
+        case.phase().sums.wakeup.add(&recording.wakeup);
+    };
+    says(&sleeping, "slept until the instant and woke 400 µs late: --timer hybrid or inline");
+    says(
+        &|case| case.phase().sums.busy_ns = case.phase().sums.covered_ns * 97 / 100,
+        "more --cores",
+    );
+    says(&|case| case.phase().sums.counters.single_sends_ns *= 100, "a send takes 340 µs");
+    says(&|case| case.phase().sums.counters.run_delay_ns = SECOND, "other programs had its cores");
+    says(&|case| case.phase().sums.counters.major_faults = 9, "9 pages had to be read from disk");
+    let steal = Steal { core: 3, over_ns: 10 * SECOND, stolen_ns: 500 * MS };
+    says(&|case| case.phase().steals = vec![steal], "most of core 3");
+    let gaps = |case: &mut Case| {
+        let counters = &mut case.phase().sums.counters;
+        (counters.hiccups_100us, counters.hiccups_ns) = (200, 100 * MS);
+    };
+    says(&gaps, "took its cores 200 times for more than 100 µs");
+}
+
+/// A change to the facts of a healthy run, and what one check says of it.
+type Spoiled = (&'static str, fn(&mut Case), Level, &'static str);
+
+#[test]
+fn each_check_has_its_levels() {
+    let cases: &[Spoiled] = &[
+        ("D2", |case| case.phase().sums.counters.completed += 1, Level::Fail, "please report it"),
+        ("D2", |case| case.phase().in_flight_at_end = 1, Level::Fail, "in flight at the end 1"),
+        ("D3", |case| untaken(case, 5), Level::Warn, "5 of 10 175 requests never left"),
+        ("D3", |case| untaken(case, 50), Level::Fail, "never left the client (0.49 %)"),
+        ("D3", |case| untaken(case, 100_000), Level::Ok, "the endpoint did not keep up"),
+        ("D3", |case| planned_rate(case, 1100.0), Level::Warn, "another --seed"),
+        ("D5", |case| case.phase().sums.busy_ns *= 9, Level::Ok, "at work 90 % of the time"),
+        ("D6", |case| loop_gaps(case, 40 * US), Level::Ok, "blind for at most 40"),
+        ("D6", |case| loop_gaps(case, 200 * US), Level::Warn, "turns are long"),
+        ("D6", |case| wake_ups(case, 70 * US), Level::Warn, "--spin, or --timer inline"),
+        ("D6", |case| case.phase().sums.counters.completion_overflows = 1, Level::Fail, "1 time,"),
+        ("D7", |case| case.snapshot.clock.raw_ppm = Some(49.0), Level::Ok, "+49.0 ppm"),
+        ("D7", |case| case.snapshot.clock.raw_ppm = Some(-51.0), Level::Fail, "time synchronis"),
+        ("D7", |case| case.snapshot.clock.drift_ppm = Some(51.0), Level::Fail, "changed its rate"),
+        ("D7", |case| case.phase().sums.counters.negative_intervals = 2, Level::Fail, "2 pairs"),
+        ("D8", |case| steal(case, 20 * MS), Level::Ok, "10 ms stolen"),
+        ("D8", |case| steal(case, 200 * MS), Level::Warn, "the hypervisor gave 1.9 %"),
+        ("D8", |case| hiccups(case, 5 * MS), Level::Ok, "1 gap longer than 100 µs"),
+        ("D8", |case| hiccups(case, 50 * MS), Level::Warn, "stopped the client for up to 50 ms"),
+        ("D8", fifo, Level::Warn, "may not run 5.0 % of the time"),
+        ("D9", |case| case.phase().sums.counters.dropped = 9, Level::Warn, "given up for want of"),
+        ("D14", |case| case.phase().sums.area_ns += 1, Level::Fail, "differ by 1 ns"),
+        ("D14", unfinished, Level::Warn, "a longer --drain-timeout"),
+        ("D17", |case| clamped(case, 3), Level::Warn, "3 longer than 1 h"),
+        ("D17", |case| clamped(case, 500), Level::Fail, "p99 is wrong: set --timeout"),
+        ("D18", |case| case.phase().in_flight_at_end = 20, Level::Warn, "1 of the percentiles"),
+    ];
+    let healthy = healthy().build();
+    for (id, spoil, level, words) in cases {
+        let mut case = healthy.clone();
+        spoil(&mut case);
+        let trust = case.judged();
+        assert_level(&trust, id, *level, words);
+        assert_plain(&trust);
+        if *level == Level::Fail {
+            assert_eq!(trust.verdict(), Level::Fail, "{id}");
+        }
+    }
+}
+
+fn untaken(case: &mut Case, count: u64) {
+    let counters = &mut case.phase().sums.counters;
+    counters.scheduled += count;
+    counters.untaken += count;
+}
+
+fn planned_rate(case: &mut Case, rate: f64) {
+    let schedule = case.plan.schedule.as_mut().expect("open loop");
+    schedule.profile = Arc::new(constant_profile(rate));
+}
+
+fn loop_gaps(case: &mut Case, gap_ns: u64) {
+    let mut recording = Recording::default();
+    (0..100).for_each(|_| recording.loop_gap.record(gap_ns));
+    case.phase().sums.loop_gap.add(&recording.loop_gap);
+}
+
+fn wake_ups(case: &mut Case, late_ns: u64) {
+    let mut recording = Recording::default();
+    (0..100).for_each(|_| recording.wakeup.record(late_ns));
+    case.phase().sums.wakeup.add(&recording.wakeup);
+}
+
+fn steal(case: &mut Case, stolen_ns: u64) {
+    case.phase().steals = vec![Steal { core: 0, over_ns: 10 * SECOND, stolen_ns }];
+}
+
+fn hiccups(case: &mut Case, ns: u64) {
+    let counters = &mut case.phase().sums.counters;
+    (counters.hiccups_100us, counters.hiccups_1ms, counters.hiccups_ns) = (1, 1, ns);
+}
+
+fn fifo(case: &mut Case) {
+    case.snapshot.conditions = Conditions {
+        policy: "fifo",
+        realtime_us: Some(950_000),
+        realtime_period_us: Some(1_000_000),
+        ..Conditions::default()
+    };
+}
+
+/// A request that is as old as all others together took.
+fn unfinished(case: &mut Case) {
+    let age_ns = case.phase().sums.area_ns;
+    case.phase().survivors_ns = Some(age_ns);
+    case.phase().sums.area_ns += age_ns;
+}
+
+fn clamped(case: &mut Case, count: u64) {
+    let mut recording = Recording::default();
+    (0..count).for_each(|_| recording.latency.record(2 * 3600 * SECOND));
+    case.phase().sums.latency.add(&recording.latency);
+}
+
+#[test]
+fn noise_marks_the_percentiles_beyond_the_time_that_was_lost() {
+    let mut case = healthy().build();
+    steal(&mut case, 310 * MS);
+    // 3 % of 10 s: beyond p97.
+    assert_eq!(marked(&case.judged()), [99_000, 99_900]);
+}
+
+#[test]
+fn random_gaps_are_judged_by_the_size_of_the_effect() {
+    let jittered = |mean_ns: fn(Arrival) -> u64| Run { lateness: mean_ns, ..healthy() }.build();
+    let levels: [(fn(Arrival) -> u64, Level, &str); 3] = [
+        (|arrival| exponential(arrival, 10e3), Level::Ok, "gaps differ from the plan"),
+        (|arrival| exponential(arrival, 160e3), Level::Warn, "gaps differ from the plan"),
+        (|arrival| exponential(arrival, 500e3), Level::Fail, "closer than 100 ns"),
+    ];
+    for (lateness, level, words) in levels {
+        assert_level(&jittered(lateness).judged(), "D4", level, words);
+    }
+    // A queue that was full: the instants are the endpoint's.
+    let mut case = jittered(|arrival| exponential(arrival, 500e3));
+    case.phase().sums.counters.held_back = 1;
+    assert_level(&case.judged(), "D4", Level::Ok, "the endpoint set the pace");
+    // What serial sending explains is no fault: 0.3 ms a send at 1000/s are 26 %.
+    let mut case = jittered(|arrival| exponential(arrival, 500e3));
+    case.phase().sums.counters.single_sends_ns = case.phase().sums.counters.single_sends * 300 * US;
+    assert!(check(&case.judged(), "D4").value.expect("judged") < 0.05);
+}
+
+#[test]
+fn a_ramp_and_gamma_gaps_are_judged_by_their_own_plan() {
+    let ramp = Profile::linear(200.0, 1800.0, 10 * SECOND).expect("valid");
+    let trust = Run { profile: ramp.clone(), ..healthy() }.build().judged();
+    assert_level(&trust, "D4", Level::Ok, "gaps differ from the plan by");
+    assert_level(&trust, "D12", Level::Ok, "by plan");
+    // Negative control: the same instants held against a constant rate.
+    let mut case = Run { profile: ramp, ..healthy() }.build();
+    planned_rate(&mut case, 1000.0);
+    assert!(check(&case.judged(), "D4").level > Level::Ok);
+
+    let gamma = Run { process: Process::Gamma { shape: 4.0 }, ..healthy() };
+    let mut case = gamma.build();
+    assert_level(&case.judged(), "D4", Level::Ok, "gaps differ from the plan by");
+    case.plan.schedule.as_mut().expect("open loop").process = Process::Poisson;
+    assert_level(&case.judged(), "D4", Level::Fail, "too evenly");
+}
+
+#[test]
+fn equal_gaps_are_judged_by_their_variation_beyond_the_jitter() {
+    let run = |jitter, lateness| {
+        Run { process: Process::Constant { jitter }, lateness, ..healthy() }.build().judged()
+    };
+    assert_level(&run(0.0, |_| 300), "D4", Level::Ok, "--jitter 10%");
+    let trust = run(0.2, |_| 300);
+    assert_level(&trust, "D4", Level::Ok, "");
+    assert!(check(&trust, "D4").value.expect("judged") < 0.03, "{:?}", check(&trust, "D4"));
+    assert_level(&run(0.0, |a| noise(a) % (600 * US)), "D4", Level::Warn, "gaps vary by");
+    assert_level(&run(0.0, |a| exponential(a, 1e6)), "D4", Level::Fail, "gaps vary by");
+    // One pause of 30 ms: a long gap and a burst, which is no reason to fail.
+    let pause: fn(Arrival) -> u64 =
+        |a| if (3500..3530).contains(&a.position) { (3530 - a.position) * MS } else { 300 };
+    assert_level(&run(0.0, pause), "D4", Level::Warn, "without the oddest hundredth");
+}
+
+#[test]
+fn waiting_for_connections_is_a_finding_with_a_number_to_try() {
+    let waits = |pool_wait| Run { pool_wait, ..healthy() };
+    let trust = waits(|arrival| if arrival.position % 20 == 0 { MS } else { 0 }).build().judged();
+    assert_level(&trust, "D9", Level::Warn, "try -c 14");
+    let often = || waits(|arrival| if arrival.position % 2 == 0 { MS } else { 0 });
+    let trust = often().build().judged();
+    assert_level(&trust, "D9", Level::Fail, "all were busy");
+    assert_level(&trust, "D15", Level::Warn, "waiting for a connection makes p99");
+    assert_eq!(check(&trust, "D15").class, Class::Endpoint);
+    assert_ne!(trust.verdict(), Level::Fail, "the endpoint's");
+    assert!(trust.mean.expect("open loop").pool > 0.2);
+    // The same waits while another shard had a connection free.
+    let mut case = often().build();
+    let counters = &mut case.phase().sums.counters;
+    counters.waits_other_shard_free_ns = std::mem::take(&mut counters.waits_full_ns);
+    assert_level(&case.judged(), "D9", Level::Fail, "100 % another shard had one free");
+    assert_level(&case.judged(), "D9", Level::Fail, "fewer --cores");
+    // Our own delay is ours in this line too.
+    let trust = Run { lateness: |_| 400 * US, ..healthy() }.build().judged();
+    assert_level(&trust, "D15", Level::Warn, "our own delay");
+    assert_eq!(check(&trust, "D15").class, Class::Instrument);
+}
+
+#[test]
+fn a_queue_that_grows_is_told_from_one_that_fills_and_from_chance() {
+    let overload = |rate, server_ns| Run {
+        profile: constant_profile(rate),
+        server_ns,
+        service: |_| 0,
+        ..healthy()
+    };
+    for (name, run, is_unstable) in [
+        ("1.2 times what it can", overload(1000.0, 1200 * US), true),
+        ("3 times", overload(1000.0, 3 * MS), true),
+        ("at 80 %", overload(1000.0, 800 * US), false),
+        ("few requests", overload(5.0, MS), false),
+        // In flight rises to 1000 for the first second, to 8000 for eight.
+        ("answers of a second", Run { service: |_| SECOND, ..healthy() }, false),
+        ("answers of eight seconds", Run { service: |_| 8 * SECOND, ..healthy() }, false),
+        ("scattered", Run { service: |a| exponential(a, 2e9), ..healthy() }, false),
     ] {
         let trust = run.build().judged();
-        println!(
-            "== {name}: {:?} unstable {} {:?} {:?}",
-            trust.verdict(),
-            trust.is_unstable,
-            trust.mean,
-            trust.tail
-        );
-        for c in &trust.checks {
-            println!("{} {} {:?} {:?} {} | {}", c.id, c.name, c.level, c.value, c.unit, c.reason);
+        assert_eq!(trust.is_unstable, is_unstable, "{name}: {:?}", check(&trust, "D12"));
+        assert_ne!(trust.verdict(), Level::Fail, "{name}");
+        if is_unstable {
+            assert_level(&trust, "D12", Level::Fail, "did NOT hold");
+            assert!(trust.intervals.is_empty() && marked(&trust).len() == PERCENTILES.len());
         }
-        for m in &trust.marks {
-            println!("   mark {} {} {}", m.milli, m.is_at_least, m.reason);
-        }
-        println!("{:?}", trust.intervals);
     }
+    // A full queue leaves nothing to grow.
+    let mut case = healthy().build();
+    case.phase().sums.counters.held_back = 1;
+    assert!(case.judged().is_unstable);
+}
+
+#[test]
+fn a_trend_marks_and_says_where() {
+    let service: fn(Arrival) -> u64 = |arrival| {
+        let slower = if arrival.offset_ns > 5 * SECOND { 300 * US } else { 0 };
+        MS + slower + noise(arrival) % (200 * US)
+    };
+    let trust = Run { service, ..healthy() }.build().judged();
+    assert_level(&trust, "D12", Level::Warn, "p50 rose by 27 % from the first third to the last");
+    assert!(marked(&trust).contains(&50_000));
+    assert_ne!(trust.verdict(), Level::Fail, "the endpoint's");
+}
+
+#[test]
+fn timeouts_make_percentiles_lower_bounds() {
+    let fails: fn(Arrival) -> Option<FailureKind> =
+        |arrival| (arrival.position % 50 == 0).then_some(FailureKind::RequestTimeout);
+    let trust = Run { fails, ..healthy() }.build().judged();
+    assert_level(&trust, "D18", Level::Warn, "2.0 % of the requests failed (request_timeout 204)");
+    let bounds: Vec<u32> = trust.marks.iter().filter(|m| m.is_at_least).map(|m| m.milli).collect();
+    assert_eq!(bounds, [99_900, 99_000]);
+    // Negative control: failures that end by themselves bound nothing.
+    let fails: fn(Arrival) -> Option<FailureKind> =
+        |arrival| (arrival.position % 50 == 0).then_some(FailureKind::Status);
+    let trust = Run { fails, ..healthy() }.build().judged();
+    assert!(trust.marks.iter().all(|mark| !mark.is_at_least), "{:?}", trust.marks);
+}
+
+#[test]
+fn intervals_of_alike_answers_are_wider_than_those_of_independent_ones() {
+    let queue = Run { server_ns: 600 * US, service: |_| 0, ..healthy() };
+    let trust = queue.build().judged();
+    let p99 = trust.intervals.iter().find(|i| i.milli == 99_000).expect("10 000 answers");
+    let (low_ns, high_ns) = p99.independent.expect("enough for both limits");
+    assert!(p99.low_ns < low_ns && p99.high_ns > high_ns, "{p99:?}");
+    assert!(p99.effective < 5000.0, "{p99:?}");
+    assert_level(&trust, "D10", Level::Warn, "a longer run narrows it");
+    assert!(marked(&trust).contains(&99_000));
+    // Shorter than ten slices.
+    let trust = Run { seconds: 2, ..healthy() }.build().judged();
+    assert!(trust.intervals.is_empty());
+    assert_level(&trust, "D10", Level::Ok, "fewer than ten slices");
+}
+
+#[test]
+fn samples_that_are_missing_are_told_as_time() {
+    let trust = Run { count: Some(500), profile: constant_profile(50.0), ..healthy() };
+    let trust = trust.build().judged();
+    // 500 in 10 s: as many again.
+    assert_level(&trust, "D11", Level::Ok, "p99 needs 1 000, that is ");
+    assert_eq!(check(&trust, "D11").value, Some(1000.0));
+    let trust = Run { count: Some(0), ..healthy() }.build().judged();
+    assert_level(&trust, "D11", Level::Ok, "no answers");
+}
+
+#[test]
+fn precision_is_reached_later_for_tighter_goals() {
+    let queue = Run { server_ns: 500 * US, service: |_| 0, ..healthy() }.build();
+    let batches = &queue.snapshot.phases[0].batches;
+    let ran_ns = 10 * SECOND;
+    assert_eq!(precision_reached(batches, 99_000, 1.0), Some(true));
+    assert_eq!(more_time_ns(batches, 99_000, 1.0, ran_ns), Some(0));
+    assert_eq!(precision_reached(batches, 99_000, 0.01), Some(false));
+    let tighter = |share| more_time_ns(batches, 99_000, share, ran_ns).expect("an interval");
+    // Half the width takes four times as long.
+    let (once, twice) = (tighter(0.01) + ran_ns, tighter(0.005) + ran_ns);
+    assert!((twice as f64 / once as f64 - 4.0).abs() < 1e-6, "{once} {twice}");
+    let short = Run { seconds: 2, ..healthy() }.build();
+    let batches = &short.snapshot.phases[0].batches;
+    assert_eq!(precision_reached(batches, 99_000, 1.0), None);
+    assert_eq!(more_time_ns(batches, 99_000, 1.0, ran_ns), None);
+}
+
+#[test]
+fn estimate_before_the_run_grows_with_the_percentile_and_the_square_of_the_precision() {
+    // 1.96^2 x 99 / (ln 100)^2 / 0.05^2 = 7173 independent ones; at half load some ten are worth one.
+    let p99 = requests_estimate(99_000, 0.05);
+    let alike = crate::statistics::planner::correlation_requests(0.5);
+    assert!((p99 as f64 / alike - 7173.0).abs() < 1.0, "{p99} {alike}");
+    let twice = requests_estimate(99_000, 0.025);
+    assert!((twice as f64 / p99 as f64 - 4.0).abs() < 1e-3);
+    assert!(requests_estimate(50_000, 0.05) < p99 && p99 < requests_estimate(99_900, 0.05));
 }
