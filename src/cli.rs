@@ -21,6 +21,8 @@ pub enum Parsed {
     Load(Box<Load>),
     /// `serve`.
     Serve(Box<Serve>),
+    /// `compare`.
+    Compare(Box<Compare>),
     /// `doctor`.
     Doctor(Common),
     /// Examples, help or version: for stdout, exit code 0.
@@ -98,6 +100,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Error> 
         Command::MaxThroughput(flags) => load(LoadCommand::MaxThroughput, flags),
         Command::Concurrency(flags) => load(LoadCommand::Concurrency, flags),
         Command::Serve(flags) => Parsed::Serve(Box::new(Serve { flags, common })),
+        Command::Compare(flags) => Parsed::Compare(Box::new(Compare { flags, common })),
         Command::Doctor => Parsed::Doctor(common),
     })
 }
@@ -129,6 +132,9 @@ enum Command {
     Concurrency(LoadFlags),
     /// Run the embedded endpoint alone, for another process or host to load
     Serve(ServeFlags),
+    /// Runs that were measured before, side by side: what differs, by how much, is it chance
+    #[command(after_help = COMPARE_HELP)]
+    Compare(CompareFlags),
     /// Check whether this host can run us, and say what to type to fix it
     Doctor,
 }
@@ -274,6 +280,43 @@ pub struct ServeFlags {
     pub delay: Option<String>,
 }
 
+/// `compare` with everything that was typed for it.
+#[derive(Clone, Debug)]
+pub struct Compare {
+    /// Its own flags.
+    pub flags: CompareFlags,
+    /// The flags of every command.
+    pub common: Common,
+}
+
+/// Flags of `compare`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CompareFlags {
+    /// Two or more; the first is the baseline.
+    #[arg(value_name = "ARM", help = ARM_HELP)]
+    pub arms: Vec<String>,
+    /// Exit with 4 when this is true of a later arm, as in 'p99>+10%' (against the baseline) or
+    /// 'p99>50ms'; repeatable
+    #[arg(long, value_name = "EXPR")]
+    pub fail_if: Vec<String>,
+    /// Print a markdown table
+    #[arg(long)]
+    pub md: bool,
+    /// Write the outcome of each --fail-if as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+}
+
+/// No doc comment: rustdoc would take the brackets for links.
+const ARM_HELP: &str = "[NAME=]ARM: a report directory, a result file, a glob, - for stdin, or \
+                        several with commas between; two or more, the first is the baseline";
+
+const COMPARE_HELP: &str = "\
+Examples:
+  loadgen-uring compare results/before results/after
+  loadgen-uring compare old='results/*-old' new='results/*-new' --fail-if 'p99>+10%'
+  loadgen-uring http://127.0.0.1:8080/ --json | loadgen-uring compare base.json -";
+
 /// A flag that a later version has; typed today, it gets one clear sentence.
 struct LaterFlag {
     short: Option<char>,
@@ -285,7 +328,7 @@ struct LaterFlag {
 /// clap's definition with the flags of later versions added, hidden.
 fn definition() -> clap::Command {
     let mut definition = Typed::command().args_override_self(true);
-    for name in ["serve", "doctor"] {
+    for name in ["serve", "compare", "doctor"] {
         definition = definition.mut_subcommand(name, |command| command.args_override_self(true));
     }
     for command in [LoadCommand::MaxThroughput, LoadCommand::Concurrency] {
@@ -303,7 +346,7 @@ fn definition() -> clap::Command {
         });
     }
     // A value may begin with a hyphen: `-c -5` is then our error about -c, and `-b -x` a body.
-    for name in ["max-throughput", "concurrency", "serve", "doctor"] {
+    for name in ["max-throughput", "concurrency", "serve", "compare", "doctor"] {
         definition =
             definition.mut_subcommand(name, |command| command.mut_args(with_hyphen_values));
     }
@@ -370,8 +413,8 @@ fn with_command_first(
         return Err(not_in_this_version(name, topic));
     } else {
         return Err(Error::usage(format!(
-            "unknown command `{word}`; allowed: max-throughput, concurrency, serve, doctor, or a \
-            URL such as \
+            "unknown command `{word}`; allowed: max-throughput, concurrency, serve, compare, \
+            doctor, or a URL such as \
              http://127.0.0.1:8080/"
         )));
     }
@@ -441,9 +484,9 @@ fn not_in_this_version(name: &str, topic: &str) -> Error {
 
 /// For messages about what does not work yet.
 pub const WORKS_NOW: &str =
-    "what works now: max-throughput, concurrency, serve and doctor, over http://";
+    "what works now: max-throughput, concurrency, serve, compare and doctor, over http://";
 
-const LATER_COMMANDS: [(&str, &str); 18] = [
+const LATER_COMMANDS: [(&str, &str); 17] = [
     ("poisson", "open-loop load is"),
     ("constant", "open-loop load is"),
     ("gamma", "open-loop load is"),
@@ -458,7 +501,6 @@ const LATER_COMMANDS: [(&str, &str); 18] = [
     ("validate", "the check of a YAML file is"),
     ("schema", "the JSON Schema is"),
     ("report", "rendering a report again is"),
-    ("compare", "the comparison of runs is"),
     ("verify", "the check of a report is"),
     ("merge", "merging a fleet's reports is"),
     ("translate", "translating other tools' commands is"),
@@ -790,6 +832,15 @@ mod tests {
                 assert_eq!(serve.flags.listen.as_deref(), Some("127.0.0.1:9"));
                 assert_eq!(serve.flags.body_bytes.as_deref(), Some("1k"));
                 assert_eq!(serve.flags.delay.as_deref(), Some("5ms"));
+            }
+            other => panic!("{other:?}"),
+        }
+        let line = "compare a b=c --fail-if p99>+10% --fail-if qps<-5% - --md --junit f.xml";
+        match parse_line(line) {
+            Ok(Parsed::Compare(compare)) => {
+                assert_eq!(compare.flags.arms, ["a", "b=c", "-"]);
+                assert_eq!(compare.flags.fail_if, ["p99>+10%", "qps<-5%"]);
+                assert!(compare.flags.md && compare.flags.junit.is_some());
             }
             other => panic!("{other:?}"),
         }

@@ -123,7 +123,8 @@ impl fmt::Display for Expression {
     }
 }
 
-fn parse_metric(text: &str) -> Result<Metric, String> {
+/// The figure that a name such as `latency.p99`, `p99` or `failed` stands for.
+pub fn parse_metric(text: &str) -> Result<Metric, String> {
     // A statistic alone is of the latency. First, as `p99.9` has a point of its own.
     if let Some(stat) = parse_stat(text) {
         return Ok(Metric::Latency(stat));

@@ -11,6 +11,8 @@
 #[cfg(target_os = "linux")]
 mod cli;
 #[cfg(target_os = "linux")]
+mod compare;
+#[cfg(target_os = "linux")]
 mod config;
 #[cfg(target_os = "linux")]
 mod cores;
@@ -24,6 +26,9 @@ mod error;
 mod expression;
 #[cfg(target_os = "linux")]
 mod files;
+#[cfg(target_os = "linux")]
+#[cfg_attr(not(test), expect(dead_code, reason = "the report directory does not have them yet"))]
+mod hdr;
 #[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]
@@ -71,6 +76,7 @@ fn main() -> ExitCode {
     let outcome = match cli::parse(std::env::args_os().skip(1)) {
         Ok(cli::Parsed::Text(text)) => told(&text).map(|()| 0),
         Ok(cli::Parsed::Doctor(common)) => examine(common),
+        Ok(cli::Parsed::Compare(typed)) => compare::run(&typed),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
         Err(error) => Err(error),

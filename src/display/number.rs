@@ -46,7 +46,7 @@ pub fn unit(ns: f64) -> (&'static str, f64) {
 /// min 30 s`.
 pub fn time(ns: u64) -> String {
     if ns >= 60_000_000_000 {
-        let seconds = (ns + 500_000_000) / 1_000_000_000;
+        let seconds = ns.saturating_add(500_000_000) / 1_000_000_000;
         return match (seconds / 60, seconds % 60) {
             (minutes, 0) => format!("{minutes} min"),
             (minutes, seconds) => format!("{minutes} min {seconds} s"),

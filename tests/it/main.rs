@@ -10,6 +10,7 @@ mod support; // the independent server, the harness, seccomp and signals; with t
 mod ground_truth; // the independent server does what its scripts say
 
 mod awkward; // legal but odd answers are successes, cut ones failures, nothing is retried in secret
+mod compare; // finished runs side by side, gates on their difference
 mod count; // -n, -d, -c, warm-up and several URLs, exact at the server
 mod embedded; // no URL: the tool's own endpoint; `serve`
 mod file; // result files, --json, secrets

@@ -1,0 +1,213 @@
+//! One run of an arm: its result file, and what a report directory knows besides.
+//!
+//! The files may be of another version, or of MLCommons `endpoints`: what is absent, null or of
+//! another type is `None`, never 0.
+
+use serde_json::Value;
+
+use crate::expression::{Metric, Stat};
+
+/// A run, as its files tell it.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The file or directory that it was read from.
+    pub source: String,
+    /// `result_summary.json`.
+    summary: Value,
+    /// `host` of `final_snapshot.json`; null where only the result is known.
+    host: Value,
+}
+
+impl Run {
+    /// Takes a result file for what it is. The error says what it is instead.
+    pub fn new(source: String, summary: Value, host: Value) -> Result<Run, String> {
+        let is_result = summary["n_samples_completed"].is_u64() && summary["latency"].is_object();
+        if is_result {
+            return Ok(Run { source, summary, host });
+        }
+        Err(if summary["metrics"].is_array() && !summary["counter"].is_null() {
+            "is a final_snapshot.json; name its report directory".to_owned()
+        } else {
+            "is JSON, but no result of a run".to_owned()
+        })
+    }
+
+    /// What is at a JSON pointer of the result.
+    pub fn value(&self, pointer: &str) -> &Value {
+        self.summary.pointer(pointer).unwrap_or(&Value::Null)
+    }
+
+    /// What is at a JSON pointer of the host.
+    pub fn host(&self, pointer: &str) -> &Value {
+        self.host.pointer(pointer).unwrap_or(&Value::Null)
+    }
+
+    /// The number at a JSON pointer of the result.
+    pub fn number(&self, pointer: &str) -> Option<f64> {
+        self.value(pointer).as_f64()
+    }
+
+    /// The text at a JSON pointer of the result.
+    pub fn text(&self, pointer: &str) -> Option<&str> {
+        self.value(pointer).as_str()
+    }
+
+    /// A statistic of one of the distributions, by its key in the result; ns.
+    pub fn statistic(&self, series: &str, stat: Stat) -> Option<f64> {
+        let distribution = &self.summary[series];
+        match stat {
+            Stat::Min => distribution["min"].as_f64(),
+            Stat::Mean => distribution["avg"].as_f64(),
+            Stat::Max => distribution["max"].as_f64(),
+            Stat::Percentile(percent) => distribution["percentiles"][percent_key(percent)].as_f64(),
+        }
+    }
+
+    /// The figure that an expression names, in the unit of expressions.
+    pub fn metric(&self, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::Latency(stat) => self.statistic("latency", stat),
+            Metric::Ttfb(stat) => self.statistic("ttfb", stat),
+            Metric::Connect(stat) => self.statistic("connect", stat),
+            Metric::Failed => self.number("/n_samples_failed"),
+            Metric::FailedShare => self.failed_share(),
+            Metric::Completed => self.number("/n_samples_completed"),
+            Metric::Qps => self.number("/qps"),
+        }
+    }
+
+    /// Why a figure of this run is not known, in words that follow the name of the run.
+    pub fn why_unknown(&self, metric: Metric) -> String {
+        let (series, stat) = match metric {
+            Metric::Latency(stat) => ("latency", stat),
+            Metric::Ttfb(stat) => ("ttfb", stat),
+            Metric::Connect(stat) => ("connect", stat),
+            Metric::FailedShare => return "has no request that ended".to_owned(),
+            Metric::Failed | Metric::Completed | Metric::Qps => {
+                return "does not tell it".to_owned();
+            }
+        };
+        let Stat::Percentile(percent) = stat else {
+            return format!("has no value of {series}");
+        };
+        let key = percent_key(percent);
+        match self.summary[series]["percentiles_null"][&key].as_str() {
+            Some(reason) => format!("has no p{percent}: it {reason}"),
+            None => format!("has no p{percent} of {series}"),
+        }
+    }
+
+    /// Failed requests as a share of those that ended, 0 to 1.
+    pub fn failed_share(&self) -> Option<f64> {
+        let failed = self.number("/n_samples_failed")?;
+        let ended = failed + self.number("/n_samples_completed")?;
+        (ended > 0.0).then(|| failed / ended)
+    }
+
+    /// Whether it ran to its end, as far as the file says.
+    pub fn is_complete(&self) -> bool {
+        self.value("/complete") != &Value::Bool(false)
+            && self.text("/state").is_none_or(|state| state == "complete")
+    }
+
+    /// Whether its trust block says not to believe it.
+    pub fn is_untrusted(&self) -> bool {
+        self.text("/trust/verdict") == Some("fail")
+    }
+}
+
+/// The key of a percentile in files: `50.0`, `99.9`.
+fn percent_key(percent: f64) -> String {
+    format!("{percent:?}")
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A complete run with these latencies, ns: p50 and p99.
+    pub fn summary(qps: f64, p50_ns: f64, p99_ns: f64) -> Value {
+        json!({
+            "version": "0.1.0", "git_sha": null, "test_started_at": 1_800_000_000,
+            "n_samples_issued": 10_000, "n_samples_completed": 10_000, "n_samples_failed": 0,
+            "state": "complete", "complete": true, "qps": qps,
+            "latency": {
+                "min": 10, "max": 1e9, "avg": p50_ns,
+                "percentiles": {"50.0": p50_ns, "90.0": p50_ns, "99.0": p99_ns, "99.9": null},
+                "percentiles_null": {"99.9": "needs 10000 values, has 9999"},
+            },
+            "service_latency": {"percentiles": {"50.0": p50_ns, "99.0": p99_ns}},
+            "ttfb": {},
+            "latency_origin": "sent",
+            "limit": {"client_utilisation": 0.25},
+            "engine": {"name": "io_uring", "features": ["multishot"]},
+            "cores": {"shards": [0, 1], "spin": false},
+            "seed": null,
+            "run_config": {
+                "load_pattern": {"type": "concurrency", "target_qps": null},
+                "connections": 64, "duration_ns": 10_000_000_000u64, "requests": null,
+                "endpoints": ["http://h/"], "is_embedded": false,
+            },
+        })
+    }
+
+    /// Such a run, with a host.
+    pub fn run(source: &str, summary: Value) -> Run {
+        let host = json!({"cpu_model": "a CPU", "kernel": "6.18", "cpus": 2});
+        Run::new(source.to_owned(), summary, host).expect("a result")
+    }
+
+    #[test]
+    fn null_absent_and_of_another_type_are_unknown_and_never_zero() {
+        let mut summary = summary(100.0, 5e5, 2e6);
+        summary["qps"] = json!("many");
+        let run = run("r", summary);
+        let p = |percent| Metric::Latency(Stat::Percentile(percent));
+        assert_eq!(run.metric(p(50.0)), Some(5e5));
+        assert_eq!(run.metric(Metric::Latency(Stat::Max)), Some(1e9));
+        for metric in [p(99.9), p(99.99), Metric::Ttfb(Stat::Min), Metric::Connect(Stat::Mean)] {
+            assert_eq!(run.metric(metric), None, "{metric:?}");
+        }
+        assert_eq!(run.metric(Metric::Qps), None);
+        assert_eq!(run.why_unknown(p(99.9)), "has no p99.9: it needs 10000 values, has 9999");
+        assert_eq!(run.why_unknown(p(99.99)), "has no p99.99 of latency");
+    }
+
+    #[test]
+    fn the_share_of_failures_is_of_those_that_ended() {
+        let mut summary = summary(100.0, 5e5, 2e6);
+        summary["n_samples_failed"] = json!(2_500);
+        assert_eq!(run("r", summary.clone()).failed_share(), Some(0.2));
+        summary["n_samples_failed"] = json!(0);
+        summary["n_samples_completed"] = json!(0);
+        assert_eq!(run("r", summary).failed_share(), None);
+    }
+
+    #[test]
+    fn files_that_are_no_result_are_told_apart() {
+        let new = |value| Run::new("x".into(), value, Value::Null).map(|_| ());
+        assert_eq!(new(summary(1.0, 1.0, 1.0)), Ok(()));
+        let snapshot = json!({"counter": 1, "metrics": [], "state": "complete"});
+        assert!(new(snapshot).expect_err("a snapshot").contains("final_snapshot.json"));
+        for other in [json!({}), json!([1]), json!(5), json!({"latencies": {"mean": 3}})] {
+            assert!(new(other).expect_err("no result").contains("no result of a run"));
+        }
+    }
+
+    #[test]
+    fn completeness_and_trust_are_as_the_file_says() {
+        let changed = |key: &str, value: Value| {
+            let mut summary = summary(1.0, 1.0, 1.0);
+            summary[key] = value;
+            run("r", summary)
+        };
+        assert!(changed("complete", json!(true)).is_complete());
+        assert!(changed("complete", Value::Null).is_complete());
+        assert!(!changed("complete", json!(false)).is_complete());
+        assert!(!changed("state", json!("interrupted")).is_complete());
+        assert!(!changed("trust", json!({"verdict": "warn"})).is_untrusted());
+        assert!(changed("trust", json!({"verdict": "fail"})).is_untrusted());
+        assert!(!changed("trust", Value::Null).is_untrusted());
+    }
+}
