@@ -218,6 +218,8 @@ fn spare_core(host: &Host) -> Check {
     let need = Need {
         request: CoreRequest::Default,
         connections: None,
+        max_connections: None,
+        timer: None,
         is_local: true,
         is_embedded: false,
         spin: false,

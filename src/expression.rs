@@ -1,19 +1,29 @@
 //! Conditions on the figures of a run: `METRIC[.STAT] OP VALUE`, as in `latency.p99>50ms` or
-//! `failed>0.1%`.
+//! `failed>0.1%`; and the goals of a single request, as in `latency:50ms ttfb:5ms`.
 //!
-//! Pure: text to [`Expression`], and [`Expression::holds`] on figures that the caller looks up.
-//! `--abort-if` uses it today. The form `p99:50ms` states a goal instead (at most for times and
-//! shares, at least for rates); it parses here and is refused where a goal makes no sense.
+//! Pure: text to [`Expression`], and [`Expression::holds`] on figures that the caller looks up. The
+//! form `p99:50ms` states a goal (at least for rates and what is completed, at most for everything
+//! else); it is refused where a goal makes no sense.
+
+mod request_goal;
 
 use std::fmt;
 
 use crate::config::unit;
 
+pub use request_goal::RequestGoal;
+
 /// A figure that an expression can name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
-    /// Headline latency of completed queries, ns.
+    /// Headline latency of completed queries, ns: from the schedule, in closed loop from the send.
     Latency(Stat),
+    /// Latency from the send, ns.
+    Service(Stat),
+    /// Dispatch after the scheduled instant, ns.
+    Lateness(Stat),
+    /// Wait for a connection, ns.
+    PoolWait(Stat),
     /// First byte of the response after the send, ns.
     Ttfb(Stat),
     /// Time to open a connection, ns.
@@ -24,8 +34,55 @@ pub enum Metric {
     FailedShare,
     /// Completed queries, a count.
     Completed,
+    /// Queries dropped by `--overload drop`, a count.
+    Dropped,
+    /// Dropped queries as a share of those scheduled, 0 to 1.
+    DroppedShare,
     /// Completed queries per second.
     Qps,
+    /// Issued queries per second.
+    Offered,
+    /// Scheduled queries per second.
+    Scheduled,
+    /// Queries per second that kept every goal of `--goodput`.
+    Goodput,
+    /// Queries that kept every goal of `--goodput` as a share of those that ended, 0 to 1.
+    GoodputShare,
+    /// The rate that was asked for, per second. Never on the left of an operator.
+    Target,
+}
+
+impl Metric {
+    /// Whether only a load with a schedule has it.
+    pub fn needs_schedule(&self) -> bool {
+        matches!(
+            self,
+            Metric::Lateness(_)
+                | Metric::PoolWait(_)
+                | Metric::Dropped
+                | Metric::DroppedShare
+                | Metric::Offered
+                | Metric::Scheduled
+                | Metric::Target
+        )
+    }
+
+    /// Whether it needs `--goodput`.
+    pub fn needs_goodput(&self) -> bool {
+        matches!(self, Metric::Goodput | Metric::GoodputShare)
+    }
+
+    fn is_better_high(self) -> bool {
+        matches!(
+            self,
+            Metric::Completed
+                | Metric::Qps
+                | Metric::Offered
+                | Metric::Scheduled
+                | Metric::Goodput
+                | Metric::GoodputShare
+        )
+    }
 }
 
 /// What is taken of a distribution.
@@ -61,8 +118,10 @@ pub struct Expression {
     pub metric: Metric,
     /// The comparison.
     pub operator: Operator,
-    /// The value on the right, in the unit of the metric.
+    /// The value on the right, in the unit of the metric; with `of_target` a factor.
     pub value: f64,
+    /// The value is a factor of [`Metric::Target`].
+    pub of_target: bool,
     /// Written with `:`, so it states what should hold.
     pub is_goal: bool,
     /// As the user typed it.
@@ -87,13 +146,18 @@ impl Expression {
             [b'<' | b'>', b'=', ..] => right.split_at(2),
             _ => right.split_at(1),
         };
-        let (metric, value) = parse_value(parse_metric(left.trim())?, value.trim())?;
+        let metric = parse_metric(left.trim())?;
+        let factor = value.trim().strip_suffix("*target");
+        let (metric, value) = match factor {
+            Some(factor) => (metric, parse_factor(metric, factor.trim())?),
+            None => parse_value(metric, value.trim())?,
+        };
         let operator = match symbol {
             "<" => Operator::Below,
             "<=" => Operator::AtMost,
             ">" => Operator::Above,
             ">=" => Operator::AtLeast,
-            ":" if matches!(metric, Metric::Qps | Metric::Completed) => Operator::AtLeast,
+            ":" if metric.is_better_high() => Operator::AtLeast,
             ":" => Operator::AtMost,
             _ => {
                 return Err(
@@ -101,19 +165,33 @@ impl Expression {
                 );
             }
         };
-        Ok(Expression { metric, operator, value, is_goal: symbol == ":", text: text.to_string() })
+        Ok(Expression {
+            metric,
+            operator,
+            value,
+            of_target: factor.is_some(),
+            is_goal: symbol == ":",
+            text: text.to_string(),
+        })
     }
 
-    /// Whether the condition is true now; `None` while the figure is not known (nothing completed
+    /// Whether the condition is true now; `None` while a figure is not known (nothing completed
     /// yet, say).
     pub fn holds(&self, lookup: impl Fn(&Metric) -> Option<f64>) -> Option<bool> {
         let figure = lookup(&self.metric)?;
+        let unit = if self.of_target { lookup(&Metric::Target)? } else { 1.0 };
+        let value = self.value * unit;
         Some(match self.operator {
-            Operator::Below => figure < self.value,
-            Operator::AtMost => figure <= self.value,
-            Operator::Above => figure > self.value,
-            Operator::AtLeast => figure >= self.value,
+            Operator::Below => figure < value,
+            Operator::AtMost => figure <= value,
+            Operator::Above => figure > value,
+            Operator::AtLeast => figure >= value,
         })
+    }
+
+    /// Whether only a load with a schedule can answer it.
+    pub fn needs_schedule(&self) -> bool {
+        self.of_target || self.metric.needs_schedule()
     }
 }
 
@@ -145,75 +223,95 @@ pub fn parse_metric(text: &str) -> Result<Metric, String> {
     };
     match name {
         "latency" => of_distribution(Metric::Latency),
+        "service" => of_distribution(Metric::Service),
+        "lateness" => of_distribution(Metric::Lateness),
+        "pool_wait" => of_distribution(Metric::PoolWait),
         "ttfb" => of_distribution(Metric::Ttfb),
         "connect" => of_distribution(Metric::Connect),
         "failed" => of_number(Metric::Failed),
         "completed" => of_number(Metric::Completed),
+        "dropped" => of_number(Metric::Dropped),
         "qps" | "achieved" => of_number(Metric::Qps),
-        "ttft" | "tpot" | "chunk_delta" | "itl" | "tps" | "osl" | "goodput" | "service"
-        | "lateness" | "pool_wait" => {
+        "offered" => of_number(Metric::Offered),
+        "scheduled" => of_number(Metric::Scheduled),
+        "goodput" => of_number(Metric::Goodput),
+        "ttft" | "tpot" | "chunk_delta" | "itl" | "tps" | "osl" | "isl" => {
             Err(format!("names `{name}`, which this version does not measure; {FORM}"))
         }
         _ => Err(format!("names no metric before the operator (`{name}`); {FORM}")),
     }
 }
 
-fn parse_stat(text: &str) -> Option<Stat> {
+/// `mean`, `max`, `p99.9` and the like.
+pub fn parse_stat(text: &str) -> Option<Stat> {
     match text {
         "min" => Some(Stat::Min),
         "mean" | "avg" => Some(Stat::Mean),
         "max" => Some(Stat::Max),
         "median" => Some(Stat::Percentile(50.0)),
         _ => {
-            let percent = text.strip_prefix('p').and_then(number)?;
+            let percent = text.strip_prefix('p').and_then(unit::decimal)?;
             (percent > 0.0 && percent < 100.0).then_some(Stat::Percentile(percent))
         }
     }
 }
 
-/// The value in the metric's unit. `failed` against a percentage becomes the share of failures.
+/// The value in the metric's unit. A count or rate against a percentage becomes the share.
 fn parse_value(metric: Metric, text: &str) -> Result<(Metric, f64), String> {
     let allowed = |form: &str| format!("has the value `{text}`; allowed: {form}");
+    let count = |form: &str| {
+        unit::count(text).map(|count| (metric, count as f64)).ok_or_else(|| allowed(form))
+    };
+    let share_of = |metric: Metric| {
+        unit::share(text)
+            .map(|share| (metric, share))
+            .ok_or_else(|| allowed("a share from 0% to 100%"))
+    };
+    let is_share = text.ends_with('%');
     match metric {
-        Metric::Latency(_) | Metric::Ttfb(_) | Metric::Connect(_) => unit::time_ns_with_unit(text)
+        Metric::Latency(_)
+        | Metric::Service(_)
+        | Metric::Lateness(_)
+        | Metric::PoolWait(_)
+        | Metric::Ttfb(_)
+        | Metric::Connect(_) => unit::time_ns_with_unit(text)
             .map(|ns| (metric, ns as f64))
             .ok_or_else(|| allowed("a time with its unit, such as 50ms or 1.5s")),
-        Metric::Failed | Metric::FailedShare => match text.strip_suffix('%') {
-            Some(percent) => number(percent)
-                .filter(|percent| *percent <= 100.0)
-                .map(|percent| (Metric::FailedShare, percent / 100.0))
-                .ok_or_else(|| allowed("a share from 0% to 100%")),
-            None => unit::count(text)
-                .map(|count| (Metric::Failed, count as f64))
-                .ok_or_else(|| allowed("a count such as 100 or 10k, or a share such as 0.1%")),
-        },
-        Metric::Completed => unit::count(text)
-            .map(|count| (metric, count as f64))
-            .ok_or_else(|| allowed("a count such as 100 or 10k")),
-        Metric::Qps if text.contains("target") => {
-            Err("compares with the target rate, which a closed loop does not have".to_string())
+        Metric::Failed | Metric::FailedShare if is_share => share_of(Metric::FailedShare),
+        Metric::Dropped | Metric::DroppedShare if is_share => share_of(Metric::DroppedShare),
+        Metric::Goodput | Metric::GoodputShare if is_share => share_of(Metric::GoodputShare),
+        Metric::Failed | Metric::FailedShare | Metric::Dropped | Metric::DroppedShare => {
+            count("a count such as 100 or 10k, or a share such as 0.1%")
         }
-        Metric::Qps => {
-            let rate = text.strip_suffix("/s").unwrap_or(text);
-            let whole = unit::count(rate).map(|count| count as f64);
-            whole
-                .or_else(|| number(rate))
-                .map(|rate| (metric, rate))
-                .ok_or_else(|| allowed("a rate per second such as 1000, 0.5 or 10k"))
-        }
+        Metric::Completed => count("a count such as 100 or 10k"),
+        Metric::Qps
+        | Metric::Offered
+        | Metric::Scheduled
+        | Metric::Goodput
+        | Metric::GoodputShare
+        | Metric::Target => unit::rate(text)
+            .map(|rate| (metric, rate))
+            .ok_or_else(|| allowed("a rate per second such as 1000, 0.5 or 10k")),
     }
 }
 
-/// A plain decimal number: digits and at most one point, with digits on both sides.
-fn number(text: &str) -> Option<f64> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let closed = !text.starts_with('.') && !text.ends_with('.');
-    if plain && closed { text.parse().ok() } else { None }
+/// The factor in `achieved<0.99*target`.
+fn parse_factor(metric: Metric, text: &str) -> Result<f64, String> {
+    let is_rate =
+        matches!(metric, Metric::Qps | Metric::Offered | Metric::Scheduled | Metric::Goodput);
+    if !is_rate {
+        return Err("compares with the target rate what is no rate; allowed: achieved, offered, \
+                    scheduled or goodput, as in achieved<0.99*target"
+            .to_string());
+    }
+    unit::decimal(text).ok_or_else(|| {
+        format!("has the factor `{text}`; allowed: a number, as in achieved<0.99*target")
+    })
 }
 
-const FORM: &str = "allowed: latency.p99>50ms (or p99>50ms), ttfb.STAT, connect.STAT, \
-    failed>0.1%, failed>100, \
-                    completed>1000, qps<1000; STAT is min, mean, max or pNN";
+const FORM: &str = "allowed: latency.p99>50ms (or p99>50ms), and service, lateness, pool_wait, \
+    ttfb or connect with .STAT; failed>0.1%, dropped>100, completed>1000, achieved<0.99*target, \
+    offered, scheduled, goodput>95%; STAT is min, mean, max or pNN";
 
 #[cfg(test)]
 mod tests {
@@ -234,6 +332,15 @@ mod tests {
             ("max <= 1m30s", Metric::Latency(Stat::Max), AtMost, 9e10, false),
             ("ttfb.mean>3us", Metric::Ttfb(Stat::Mean), Above, 3e3, false),
             ("connect.median>1ms", Metric::Connect(p(50.0)), Above, 1e6, false),
+            ("service.p99>50ms", Metric::Service(p(99.0)), Above, 5e7, false),
+            ("lateness.p50<1us", Metric::Lateness(p(50.0)), Below, 1e3, false),
+            ("pool_wait.max:2ms", Metric::PoolWait(Stat::Max), AtMost, 2e6, true),
+            ("dropped>0", Metric::Dropped, Above, 0.0, false),
+            ("dropped:1%", Metric::DroppedShare, AtMost, 0.01, true),
+            ("offered<90/m", Metric::Offered, Below, 1.5, false),
+            ("scheduled>=1k", Metric::Scheduled, AtLeast, 1000.0, false),
+            ("goodput:500", Metric::Goodput, AtLeast, 500.0, true),
+            ("goodput<95%", Metric::GoodputShare, Below, 0.95, false),
             ("p99:50ms", Metric::Latency(p(99.0)), AtMost, 5e7, true),
             ("failed>0.1%", Metric::FailedShare, Above, 0.001, false),
             ("failed:1%", Metric::FailedShare, AtMost, 0.01, true),
@@ -246,7 +353,47 @@ mod tests {
         ] {
             let got = Expression::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let text = text.to_string();
-            assert_eq!(got, Expression { metric, operator, value, is_goal, text });
+            let of_target = false;
+            assert_eq!(got, Expression { metric, operator, value, of_target, is_goal, text });
+        }
+    }
+
+    #[test]
+    fn a_factor_multiplies_the_target_rate() {
+        for (text, metric, operator, factor) in [
+            ("achieved<0.99*target", Metric::Qps, Operator::Below, 0.99),
+            ("offered:1*target", Metric::Offered, Operator::AtLeast, 1.0),
+            ("goodput >= 0.9 *target", Metric::Goodput, Operator::AtLeast, 0.9),
+        ] {
+            let got = Expression::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!((got.metric, got.operator, got.value), (metric, operator, factor), "{text}");
+            assert!(got.of_target && got.needs_schedule(), "{text}");
+        }
+        let rule = Expression::parse("achieved<0.99*target").expect("valid");
+        let at = |achieved: f64, target: Option<f64>| {
+            rule.holds(|metric| if *metric == Metric::Target { target } else { Some(achieved) })
+        };
+        assert_eq!(at(98.9, Some(100.0)), Some(true));
+        assert_eq!(at(99.0, Some(100.0)), Some(false));
+        assert_eq!(at(99.0, None), None);
+    }
+
+    #[test]
+    fn what_only_a_schedule_has_is_known() {
+        for (text, needs_schedule) in [
+            ("p99>1ms", false),
+            ("service.p99>1ms", false),
+            ("qps<1", false),
+            ("goodput<1", false),
+            ("lateness.p99>1ms", true),
+            ("pool_wait.p99>1ms", true),
+            ("offered<1", true),
+            ("scheduled<1", true),
+            ("dropped>1%", true),
+            ("qps<1*target", true),
+        ] {
+            let expression = Expression::parse(text).expect("valid");
+            assert_eq!(expression.needs_schedule(), needs_schedule, "{text}");
         }
     }
 
@@ -275,7 +422,14 @@ mod tests {
             ("failed>1.5", "a count such as"),
             ("qps<NaN", "a rate per second"),
             ("qps<inf", "a rate per second"),
-            ("achieved<0.99*target", "target rate"),
+            ("achieved<x*target", "the factor `x`"),
+            ("achieved<*target", "the factor"),
+            ("achieved<-1*target", "the factor"),
+            ("p99>2*target", "no rate"),
+            ("failed>2*target", "no rate"),
+            ("target>5", "names no metric"),
+            ("goodput>101%", "0% to 100%"),
+            ("lateness>5ms", "needs a statistic"),
             ("p99=50ms", "the operator ="),
             ("p99=>50ms", "a time with its unit"),
         ] {

@@ -355,12 +355,13 @@ impl Output {
 }
 
 fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
-    let is_free = |core: &usize| !plan.cores.contains(core) && !plan.is_embedded;
+    let is_taken = |core: &usize| plan.cores.contains(core) || plan.timer.core() == Some(*core);
+    let is_free = |core: &usize| !is_taken(core) && !plan.is_embedded;
     RunFacts {
         command: plan.config.command.name().to_owned(),
         urls: plan.endpoints.clone(),
         cores_flag: plan.cores_flag.clone(),
-        flags: config::flags(&plan.config),
+        flags: plan.flags.clone(),
         connections: plan.connections,
         cores: plan.cores.clone(),
         cores_reason: plan.cores_reason.clone(),

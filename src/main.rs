@@ -79,6 +79,9 @@ fn main() -> ExitCode {
         Ok(cli::Parsed::Compare(typed)) => compare::run(&typed),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
+        Ok(cli::Parsed::Ab(_)) => {
+            Err(cli::not_in_this_version("ab", "the comparison of two endpoints is"))
+        }
         Err(error) => Err(error),
     };
     match outcome {

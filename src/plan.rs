@@ -4,25 +4,29 @@
 //! The embedded endpoint is started between the two steps: [`embedded`] says whether there is one
 //! and on which cores, [`Plan::build`] takes the address it listens on.
 
+mod connections;
+mod phases;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use loadgen_shards::order::Order;
-use loadgen_shards::phase::{Overload, PhaseKind, Timeouts};
+use loadgen_shards::phase::{Overload, PhaseKind, Timeouts, Wait};
 use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::SchedulePlan;
-use loadgen_shards::sys::limits::{raise_nofile, reserve_descriptors};
 
-use crate::config::{Config, ReportDir, ServeConfig, Warmup};
-use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need};
+use crate::config::{self, Config, Precision, RateShape, ReportDir, ServeConfig, series};
+use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need, Timer};
 use crate::error::Error;
-use crate::expression::Expression;
+use crate::expression::{Expression, RequestGoal};
 use crate::request::{self, secret::Secrets};
+use connections::{Connections, Cost};
 
 /// Everything a session needs.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "the session and the report read the fields of open loops next")]
 pub struct Plan {
     /// What it came from, with every default filled in; written to `config.yaml`.
     pub config: Config,
@@ -33,27 +37,31 @@ pub struct Plan {
     pub cores_reason: String,
     /// `--cores` as typed.
     pub cores_flag: Option<String>,
-    /// Whether shards never sleep.
+    /// Who watches the schedule; in closed loop, inline or sleep.
+    pub timer: Timer,
+    /// How the timer was chosen, in words.
+    pub timer_reason: String,
+    /// Whether shards never sleep, in either loop.
     pub spin: bool,
     /// I/O back end asked for.
     pub engine: EngineChoice,
+    /// The flags as typed, but for `-c`, `--cores`, `--report-dir` and those of the output.
+    pub flags: Vec<String>,
     /// What is sent, where to.
     pub table: RequestTable,
     /// The URLs for people, in the order of the table, secrets masked.
     pub endpoints: Vec<String>,
     /// What no message of the endpoint may show.
     pub secrets: Secrets,
-    /// Connections over all shards together; in open loop those opened before the first instant.
+    /// Connections over all shards together, opened before the first request.
     pub connections: u32,
-    /// Open loop: most connections over all shards together.
+    /// Most connections over all shards together; in closed loop, the same.
     pub max_connections: u32,
-    /// Open loop: what happens above it.
+    /// What happens to a query for which none is free.
     pub overload: Overload,
-    /// Open loop: who watches the schedule.
-    pub timer: Timer,
-    /// How samples follow each other.
+    /// Which sample follows which.
     pub order: Order,
-    /// `--order-seed`.
+    /// Seed of the order.
     pub order_seed: u64,
     /// Warm-up, if any, then performance.
     pub phases: Vec<Phase>,
@@ -67,6 +75,22 @@ pub struct Plan {
     pub run_timeout_ns: u64,
     /// All in flight silent for so long ends the run, ns; 0 = off.
     pub response_idle_timeout_ns: u64,
+    /// What ends the measured phase before its time, which is the budget then.
+    pub precision: Option<Precision>,
+    /// Longest time for the precision, ns.
+    pub budget_ns: u64,
+    /// How often the whole is run; 1: no repetition.
+    pub repeats: u32,
+    /// What must hold in the end.
+    pub slo: Vec<Expression>,
+    /// What must not be true in the end.
+    pub fail_if: Vec<Expression>,
+    /// What a query has to keep to count as good; empty: none is counted.
+    pub goodput: Vec<RequestGoal>,
+    /// Measure the floor of this host first.
+    pub floor: bool,
+    /// Kernel stamps for one query of so many.
+    pub wire_stamps: Option<u32>,
     /// Any of these true ends the run; the user's.
     pub abort_if: Vec<Expression>,
     /// Every request failing for so long ends the run, ns; 0 = off, as the user gave rules of his
@@ -78,22 +102,6 @@ pub struct Plan {
     pub is_embedded: bool,
     /// What the user should know before the run; one stderr line each.
     pub notices: Vec<String>,
-}
-
-/// Who watches the schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
-    /// Each shard, spinning.
-    Inline,
-    /// Each shard, asleep until shortly before the next instant.
-    Hybrid,
-    /// Each shard, asleep until the next instant.
-    Sleep,
-    /// A core of its own.
-    Dedicated {
-        /// Kernel CPU id.
-        core: usize,
-    },
 }
 
 /// One phase of the run, over all shards.
@@ -132,15 +140,23 @@ pub fn embedded(config: &Config, host: &Host) -> Result<Option<EndpointCores>, E
         return Ok(None);
     }
     let choice = choose(config, host, true)?;
-    Ok(Some(cores::endpoint_cores(host, &choice.cores)))
+    let taken: Vec<usize> = choice.cores.into_iter().chain(choice.timer.core()).collect();
+    Ok(Some(cores::endpoint_cores(host, &taken)))
 }
 
 /// Cores of `serve`: those asked for, else the half that a load on the same host leaves free.
 pub fn serve_cores(config: &ServeConfig, host: &Host) -> Result<Vec<usize>, Error> {
     let request = config.common.cores.clone();
     let is_default = request == CoreRequest::Default;
-    let need =
-        Need { request, connections: None, is_local: is_default, is_embedded: false, spin: false };
+    let need = Need {
+        request,
+        connections: None,
+        max_connections: None,
+        timer: None,
+        is_local: is_default,
+        is_embedded: false,
+        spin: false,
+    };
     let cores = cores::choose(host, &need)?.cores;
     Ok(if is_default { cores::endpoint_cores(host, &cores).cores } else { cores })
 }
@@ -163,12 +179,14 @@ impl Plan {
                 Address::Unix(_) => true,
             });
         check_source(&config)?;
-        let Choice { cores, reason, spin, notices } = choose(&config, host, is_local)?;
-        let connections = config.connections.unwrap_or(CONNECTIONS_PER_SHARD * cores.len() as u32);
-        let needed =
-            descriptors(connections, table.targets.len() as u64, cores.len() as u64, is_embedded);
-        check_descriptors(connections, needed, raise_nofile(needed))?;
-        reserve_descriptors(needed);
+        let flags = config::flags(&config);
+        let choice = choose(&config, host, is_local)?;
+        let Choice { cores, reason, timer, timer_reason, mut notices } = choice;
+        let cost = Cost::new(table.targets.len() as u64, cores.len() as u64, is_embedded);
+        let Connections { opened, most, notice } =
+            connections::open(&config, cores.len() as u32, cost)?;
+        notices.extend(notice);
+        let load = open_loop(&mut config)?;
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(PathBuf::from(format!(
                 "results/{}-{}",
@@ -182,31 +200,44 @@ impl Plan {
             CoreRequest::List(list) => Some(cores::list_text(list)),
             CoreRequest::Count(_) | CoreRequest::Default => None,
         };
-        config.connections = Some(connections);
+        config.connections = Some(opened);
+        config.max_connections = load.as_ref().map(|_| most);
+        config.timer = load.as_ref().map(|_| timer.request());
         config.common.cores = CoreRequest::List(cores.clone());
-        config.common.spin = spin;
+        let spin = timer.wait() == Wait::Spin;
+        config.common.spin = spin && load.is_none();
         config.common.report_dir = report_dir.clone().map_or(ReportDir::None, ReportDir::Path);
         Ok(Plan {
             cores,
             cores_reason: reason,
             cores_flag,
+            timer,
+            timer_reason,
             spin,
             engine: config.common.engine,
+            flags,
             table,
             endpoints,
             secrets: Secrets::of(&config.request, &config.urls),
-            connections,
-            max_connections: connections,
-            overload: Overload::Queue,
-            timer: Timer::Hybrid,
-            order: Order::Sequential,
-            order_seed: 42,
-            phases: phases(&config, connections),
+            connections: opened,
+            max_connections: most,
+            overload: config.overload,
+            order: config.order,
+            order_seed: config.order_seed,
+            phases: phases::phases(&config, most, load.as_ref()),
             timeouts: config.timeouts,
             keepalive: config.keepalive,
             accept_status: config.accept_status,
             run_timeout_ns: config.run_timeout_ns,
             response_idle_timeout_ns: config.response_idle_timeout_ns,
+            precision: config.precision,
+            budget_ns: config.budget_ns,
+            repeats: config.repeats,
+            slo: config.slo.clone(),
+            fail_if: config.fail_if.clone(),
+            goodput: config.goodput.clone(),
+            floor: config.floor,
+            wire_stamps: config.wire_stamps,
             abort_if: config.abort_if.clone(),
             abort_all_failed_ns: if config.abort_if.is_empty() { ABORT_ALL_FAILED_NS } else { 0 },
             report_dir,
@@ -223,6 +254,8 @@ fn choose(config: &Config, host: &Host, is_local: bool) -> Result<Choice, Error>
         &Need {
             request: config.common.cores.clone(),
             connections: config.connections,
+            max_connections: config.max_connections,
+            timer: config.timer,
             is_local,
             is_embedded: config.urls.is_empty(),
             spin: config.common.spin,
@@ -230,34 +263,26 @@ fn choose(config: &Config, host: &Host, is_local: bool) -> Result<Choice, Error>
     )
 }
 
-fn phases(config: &Config, in_flight: u32) -> Vec<Phase> {
-    let warmup = config.warmup.map(|warmup| {
-        let (requests, duration_ns) = match warmup {
-            Warmup::Time(ns) => (None, Some(ns)),
-            Warmup::Requests(count) => (Some(count), None),
-        };
-        let name = PhaseKind::Warmup.name().to_string();
-        // Undrained: the load goes on into the next phase without a gap.
-        Phase {
-            name,
-            kind: PhaseKind::Warmup,
-            in_flight,
-            schedule: None,
-            requests,
-            duration_ns,
-            drain_timeout_ns: 0,
+/// Process and rates of an open loop. Reads the file of a series, which is as long as the run when
+/// nothing else ends that.
+fn open_loop(config: &mut Config) -> Result<Option<phases::Load>, Error> {
+    let Some(arrivals) = &mut config.arrivals else { return Ok(None) };
+    if let RateShape::Series { path, points } = &mut arrivals.rate {
+        *points = series::read(path)?;
+        let (length_ns, last_rate) = *points.last().expect("a series has a rate above 0");
+        let is_given = config.duration_ns.is_some() || config.requests.is_some();
+        if !is_given && length_ns > 0 {
+            config.duration_ns = Some(length_ns);
         }
-    });
-    let performance = Phase {
-        name: PhaseKind::Performance.name().to_string(),
-        kind: PhaseKind::Performance,
-        in_flight,
-        schedule: None,
-        requests: config.requests,
-        duration_ns: config.duration_ns,
-        drain_timeout_ns: config.drain_timeout_ns,
-    };
-    warmup.into_iter().chain([performance]).collect()
+        let never_ends = config.requests.is_none() || last_rate == 0.0;
+        if config.duration_ns.is_none() && never_ends {
+            return Err(Error::usage(
+                "--rate-series has its last line at time 0 or rate 0, so that nothing ends the \
+                 run; give -d",
+            ));
+        }
+    }
+    phases::Load::new(arrivals, config.common.seed).map(Some)
 }
 
 /// An address that is not ours fails each connection; say so before.
@@ -268,25 +293,6 @@ fn check_source(config: &Config) -> Result<(), Error> {
         Err(error) => Err(Error::setup(format!(
             "cannot bind --source-ip {source}: {error}; allowed: an address of this host (ip \
             -brief address)"
-        ))),
-    }
-}
-
-/// Descriptors of this process: a socket for each connection to each target, and its other end if
-/// the endpoint is ours too.
-fn descriptors(connections: u32, targets: u64, shards: u64, is_embedded: bool) -> u64 {
-    let ends = if is_embedded { 2 } else { 1 };
-    u64::from(connections) * targets * ends + shards * DESCRIPTORS_PER_SHARD + DESCRIPTORS_OTHER
-}
-
-fn check_descriptors(connections: u32, needed: u64, limit: Result<u64, u64>) -> Result<(), Error> {
-    match limit {
-        Ok(soft) if soft >= needed => Ok(()),
-        Ok(most) | Err(most) => Err(Error::setup(format!(
-            "{connections} connections need {needed} open files, but the hard limit of this \
-             process is {most}; lower -c, or raise it: ulimit -Hn {needed} as root, or \
-             LimitNOFILE= of the service, --ulimit nofile= of the container; then \
-             ulimit -n {needed}"
         ))),
     }
 }
@@ -322,189 +328,8 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, if month < 10 { month + 3 } else { month - 9 }, day)
 }
 
-/// Connections of a shard in `max-throughput` without `-c`.
-const CONNECTIONS_PER_SHARD: u32 = 64;
 /// The default rule: nothing but failures for so long.
 const ABORT_ALL_FAILED_NS: u64 = 2_000_000_000;
-/// A shard's uring, eventfd and epoll instance, and a thread of the endpoint with the like and a
-/// listener.
-const DESCRIPTORS_PER_SHARD: u64 = 16;
-/// Standard streams, files of the report, what the runtime opens.
-const DESCRIPTORS_OTHER: u64 = 64;
 
 #[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use super::*;
-    use crate::cli::{self, Parsed};
-
-    fn config(line: &str) -> Config {
-        match cli::parse(line.split_whitespace().map(OsString::from)) {
-            Ok(Parsed::Load(load)) => Config::from_cli(*load).expect("valid"),
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    fn host(cores: usize) -> Host {
-        Host { allowed: (0..cores).collect(), online: cores, quota: None }
-    }
-
-    fn plan(line: &str, cores: usize) -> Plan {
-        let embedded = Some("127.0.0.1:4321".parse().expect("an address"));
-        Plan::build(config(line), &host(cores), embedded)
-            .unwrap_or_else(|error| panic!("{line}: {error}"))
-    }
-
-    #[test]
-    fn connections_are_64_a_shard_unless_given() {
-        for (line, cores, shards, connections) in [
-            ("http://192.0.2.1/", 4, 4, 256),
-            ("http://127.0.0.1:9/", 4, 2, 128),
-            ("max-throughput", 2, 1, 64),
-            ("max-throughput", 1, 1, 64),
-            ("--cores 0-2 http://192.0.2.1/", 4, 3, 192),
-            ("http://192.0.2.1/ -c 20", 4, 3, 20),
-            ("http://192.0.2.1/ -c 20 -t 4", 4, 4, 20),
-            ("http://192.0.2.1/ -c 2 -t 4", 4, 2, 2),
-            ("concurrency http://192.0.2.1/ -c 1", 4, 1, 1),
-        ] {
-            let plan = plan(line, cores);
-            assert_eq!((plan.cores.len(), plan.connections), (shards, connections), "{line}");
-            assert!(plan.phases.iter().all(|phase| phase.in_flight == connections), "{line}");
-        }
-    }
-
-    #[test]
-    fn phases_are_the_untracked_warmup_and_the_tracked_performance() {
-        let stop =
-            |phase: &Phase| (phase.kind, phase.duration_ns, phase.requests, phase.drain_timeout_ns);
-        let phases = plan("http://192.0.2.1/ --warmup 2s -n 5", 2).phases;
-        assert_eq!(phases.len(), 2);
-        assert_eq!(stop(&phases[0]), (PhaseKind::Warmup, Some(2_000_000_000), None, 0));
-        assert_eq!(stop(&phases[1]), (PhaseKind::Performance, None, Some(5), 30_000_000_000));
-        let phases = plan("http://192.0.2.1/ --warmup 500 --drain-timeout 0", 2).phases;
-        assert_eq!(stop(&phases[0]), (PhaseKind::Warmup, None, Some(500), 0));
-        assert_eq!(stop(&phases[1]), (PhaseKind::Performance, Some(10_000_000_000), None, 0));
-        assert_eq!(plan("http://192.0.2.1/", 2).phases.len(), 1);
-    }
-
-    #[test]
-    fn where_the_endpoint_is_decides_the_half() {
-        for (line, is_local, is_embedded) in [
-            ("max-throughput", true, true),
-            ("http://127.0.0.1:9/", true, false),
-            ("http://[::1]:9/", true, false),
-            ("http://192.0.2.1/ --unix-socket /s", true, false),
-            ("http://192.0.2.1/ --connect-to ::127.0.0.1:", true, false),
-            ("http://127.0.0.1/ --connect-to ::192.0.2.1:", false, false),
-            ("http://192.0.2.1/ http://127.0.0.1:9/", true, false),
-            ("http://192.0.2.1/", false, false),
-        ] {
-            let plan = plan(line, 4);
-            assert_eq!(plan.is_embedded, is_embedded, "{line}");
-            assert_eq!(plan.cores.len(), if is_local { 2 } else { 4 }, "{line}");
-        }
-    }
-
-    #[test]
-    fn the_embedded_endpoint_has_the_cores_that_the_plan_leaves() {
-        for (line, cores) in
-            [("max-throughput", 1), ("max-throughput", 2), ("max-throughput -t 3", 4), ("-c 1", 4)]
-        {
-            let endpoint = embedded(&config(line), &host(cores)).expect("fits").expect("no URL");
-            let plan = plan(line, cores);
-            let overlap = endpoint.cores.iter().any(|core| plan.cores.contains(core));
-            assert_eq!(overlap, cores == 1, "{line} on {cores}");
-            assert_eq!(endpoint.is_shared, overlap);
-        }
-        assert_eq!(embedded(&config("http://192.0.2.1/"), &host(2)), Ok(None));
-    }
-
-    #[test]
-    fn own_abort_rules_replace_the_default_one() {
-        assert_eq!(plan("http://192.0.2.1/", 2).abort_all_failed_ns, 2_000_000_000);
-        let plan = plan("http://192.0.2.1/ --abort-if p99>50ms --abort-if failed>1%", 2);
-        assert_eq!((plan.abort_all_failed_ns, plan.abort_if.len()), (0, 2));
-    }
-
-    #[test]
-    fn the_written_configuration_has_every_default_filled_in() {
-        let plan = plan("max-throughput --report-dir none", 4);
-        let yaml = crate::config::to_yaml(&plan.config);
-        for line in ["cores: 0-1", "target_concurrency: 128", "report_dir: none"] {
-            assert!(yaml.contains(line), "{line}\n{yaml}");
-        }
-        assert_eq!(plan.report_dir, None);
-        assert_eq!(plan.endpoints, ["http://127.0.0.1:4321/"]);
-    }
-
-    #[test]
-    fn report_directory_is_named_by_time_and_command() {
-        let dir = plan("concurrency http://192.0.2.1/ -c 3", 2)
-            .report_dir
-            .expect("by default there is one");
-        let dir = dir.to_str().expect("ASCII");
-        let time = dir.strip_prefix("results/").and_then(|dir| dir.strip_suffix("-concurrency"));
-        assert_eq!(time.map(str::len), Some("2026-11-30T101502Z".len()), "{dir}");
-        let given = plan("http://192.0.2.1/ --report-dir /x/y", 2).report_dir;
-        assert_eq!(given, Some(PathBuf::from("/x/y")));
-    }
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (unix_s, name) in [
-            (0, "1970-01-01T000000Z"),
-            (86_399, "1970-01-01T235959Z"),
-            (951_782_400, "2000-02-29T000000Z"),
-            (951_868_800, "2000-03-01T000000Z"),
-            (1_709_164_799, "2024-02-28T235959Z"),
-            (1_709_164_800, "2024-02-29T000000Z"),
-            (1_796_033_702, "2026-11-30T101502Z"),
-            (4_107_542_400, "2100-03-01T000000Z"),
-            (4_102_444_799, "2099-12-31T235959Z"),
-        ] {
-            assert_eq!(utc_name(unix_s), name);
-        }
-    }
-
-    #[test]
-    fn too_many_connections_for_the_descriptors_name_the_way_out() {
-        assert_eq!(descriptors(100, 1, 2, false), 100 + 32 + 64);
-        assert_eq!(descriptors(100, 1, 2, true), 200 + 32 + 64);
-        assert_eq!(descriptors(100, 3, 2, false), 300 + 32 + 64);
-        assert_eq!(check_descriptors(100, 196, Ok(196)), Ok(()));
-        for limit in [Ok(195), Err(195)] {
-            let error = check_descriptors(100, 196, limit).expect_err("one too few");
-            assert_eq!(error.exit_code(), 3);
-            let text = error.to_string();
-            assert!(text.contains("ulimit -n 196") && text.contains("lower -c"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_source_address_of_another_host_is_refused() {
-        let foreign = config("http://192.0.2.1/ --source-ip 192.0.2.7");
-        let error = Plan::build(foreign, &host(2), None).expect_err("not ours");
-        assert_eq!(error.exit_code(), 3);
-        assert!(error.to_string().contains("--source-ip 192.0.2.7"), "{error}");
-        assert_eq!(plan("http://127.0.0.1:9/ --source-ip 127.0.0.1", 2).connections, 64);
-    }
-
-    #[test]
-    fn serve_takes_the_half_that_a_local_load_leaves() {
-        let serve = |line: &str| match cli::parse(line.split_whitespace().map(OsString::from)) {
-            Ok(Parsed::Serve(serve)) => ServeConfig::from_cli(*serve).expect("valid"),
-            other => panic!("{line}: {other:?}"),
-        };
-        for (line, cores, expected) in [
-            ("serve", 1, vec![0]),
-            ("serve", 2, vec![1]),
-            ("serve", 4, vec![2, 3]),
-            ("serve --cores 0,2", 4, vec![0, 2]),
-            ("serve -t 4", 4, vec![0, 1, 2, 3]),
-        ] {
-            assert_eq!(serve_cores(&serve(line), &host(cores)), Ok(expected), "{line} on {cores}");
-        }
-    }
-}
+mod tests;

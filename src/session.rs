@@ -31,8 +31,9 @@ use loadgen_shards::sys::wake::Waker;
 use loadgen_shards::timer::{self, Dispatch, TimerCommand, TimerPlan};
 use rtrb::{Consumer, RingBuffer};
 
+use crate::cores::Timer;
 use crate::error::Error;
-use crate::plan::{Phase, Plan, Timer};
+use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, PhaseTotals, Snapshot, State};
 
 use rules::Rules;

@@ -199,15 +199,7 @@ pub fn metric_sample(arm: &Arm, metric: Metric) -> Sample {
 
 /// Whether a metric of expressions counts from what `latency_origin` says.
 pub fn metric_has_origin(metric: Metric) -> bool {
-    match metric {
-        Metric::Latency(_) => true,
-        Metric::Ttfb(_)
-        | Metric::Connect(_)
-        | Metric::Failed
-        | Metric::FailedShare
-        | Metric::Completed
-        | Metric::Qps => false,
-    }
+    matches!(metric, Metric::Latency(_))
 }
 
 #[cfg(test)]

@@ -234,10 +234,19 @@ pub fn p_text(p: f64) -> String {
 
 fn value_text(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Latency(_) | Metric::Ttfb(_) | Metric::Connect(_) => time(value.round() as u64),
-        Metric::FailedShare => format!("{} %", significant(100.0 * value)),
-        Metric::Failed | Metric::Completed => significant(value),
-        Metric::Qps => format!("{}/s", significant(value)),
+        Metric::Latency(_)
+        | Metric::Service(_)
+        | Metric::Lateness(_)
+        | Metric::PoolWait(_)
+        | Metric::Ttfb(_)
+        | Metric::Connect(_) => time(value.round() as u64),
+        Metric::FailedShare | Metric::DroppedShare | Metric::GoodputShare => {
+            format!("{} %", significant(100.0 * value))
+        }
+        Metric::Failed | Metric::Completed | Metric::Dropped => significant(value),
+        Metric::Qps | Metric::Offered | Metric::Scheduled | Metric::Goodput | Metric::Target => {
+            format!("{}/s", significant(value))
+        }
     }
 }
 

@@ -67,12 +67,25 @@ impl Run {
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         match metric {
             Metric::Latency(stat) => self.statistic("latency", stat),
+            Metric::Service(stat) => self.statistic("service_latency", stat),
+            Metric::Lateness(stat) => self.statistic("lateness", stat),
+            Metric::PoolWait(stat) => self.statistic("pool_wait", stat),
             Metric::Ttfb(stat) => self.statistic("ttfb", stat),
             Metric::Connect(stat) => self.statistic("connect", stat),
             Metric::Failed => self.number("/n_samples_failed"),
             Metric::FailedShare => self.failed_share(),
             Metric::Completed => self.number("/n_samples_completed"),
+            Metric::Dropped => self.number(DROPPED),
+            Metric::DroppedShare => {
+                let scheduled = self.number("/counters/samples_scheduled")?;
+                (scheduled > 0.0).then_some(self.number(DROPPED)? / scheduled)
+            }
             Metric::Qps => self.number("/qps"),
+            Metric::Offered => self.number("/offered_qps"),
+            Metric::Scheduled => self.number("/scheduled_qps"),
+            Metric::Goodput => self.number("/goodput/qps"),
+            Metric::GoodputShare => self.number("/goodput/share"),
+            Metric::Target => self.number("/run_config/load_pattern/target_qps"),
         }
     }
 
@@ -80,12 +93,15 @@ impl Run {
     pub fn why_unknown(&self, metric: Metric) -> String {
         let (series, stat) = match metric {
             Metric::Latency(stat) => ("latency", stat),
+            Metric::Service(stat) => ("service_latency", stat),
+            Metric::Lateness(stat) => ("lateness", stat),
+            Metric::PoolWait(stat) => ("pool_wait", stat),
             Metric::Ttfb(stat) => ("ttfb", stat),
             Metric::Connect(stat) => ("connect", stat),
-            Metric::FailedShare => return "has no request that ended".to_owned(),
-            Metric::Failed | Metric::Completed | Metric::Qps => {
-                return "does not tell it".to_owned();
+            Metric::FailedShare | Metric::GoodputShare => {
+                return "has no request that ended".to_owned();
             }
+            _ => return "does not tell it".to_owned(),
         };
         let Stat::Percentile(percent) = stat else {
             return format!("has no value of {series}");
@@ -115,6 +131,9 @@ impl Run {
         self.text("/trust/verdict") == Some("fail")
     }
 }
+
+/// Queries given up for want of a connection, in the result.
+const DROPPED: &str = "/counters/samples_dropped";
 
 /// The key of a percentile in files: `50.0`, `99.9`.
 fn percent_key(percent: f64) -> String {

@@ -5,14 +5,18 @@
 //! (cores, connections, report directory) are filled in. Secrets are masked; they have to be given
 //! again to repeat the run.
 
+use loadgen_shards::order::Order;
+use loadgen_shards::phase::Overload;
+use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::schedule::Process;
 use serde::{Serialize, Serializer};
 
-use super::{Config, ConnectTo, ReportDir, Ui, Warmup, unit};
+use super::{Arrivals, Config, ConnectTo, Precision, RateShape, ReportDir, Ui, Warmup, unit};
 use crate::cli::LoadCommand;
-use crate::cores::{CoreRequest, list_text};
+use crate::cores::{CoreRequest, TimerRequest, list_text};
+use crate::expression::{Expression, RequestGoal};
 use crate::request::Header;
 use crate::request::url::{REDACTED, Url};
-use loadgen_shards::reactor::EngineChoice;
 
 /// The text of `config.yaml`.
 pub fn to_yaml(config: &Config) -> String {
@@ -41,10 +45,30 @@ struct Document<'a> {
     shards: Option<usize>,
     engine: &'static str,
     spin: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timer: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timer_core: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connections: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overload: Option<&'static str>,
+    order: String,
+    order_seed: u64,
+    repeats: u32,
     request: RequestEntry<'a>,
     transport: Transport,
     timeouts: TimeoutEntry,
+    slo: Vec<&'a str>,
+    fail_if: Vec<&'a str>,
     abort_if: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goodput: Option<String>,
+    floor: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wire_stamps: Option<String>,
     interval: String,
     ui: &'static str,
     json: bool,
@@ -63,11 +87,26 @@ struct Runtime {
     scheduler_random_seed: u64,
 }
 
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Default, Serialize)]
 struct LoadPattern {
     r#type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_concurrency: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_qps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burstiness: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jitter: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ramp: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ramp_from: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ramp_time: Option<String>,
+    /// Points as in the lines of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rate_series: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -84,6 +123,10 @@ struct PhaseEntry {
     load_pattern: LoadPattern,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     requests: Option<u64>,
     drain: bool,
@@ -128,30 +171,28 @@ struct TimeoutEntry {
 impl Document<'_> {
     fn of(config: &Config) -> Document<'_> {
         let common = &config.common;
-        let load_pattern = LoadPattern {
-            r#type: match config.command {
-                LoadCommand::MaxThroughput => "max_throughput",
-                LoadCommand::Concurrency => "concurrency",
-            },
-            target_concurrency: config.connections,
-        };
+        let load_pattern = pattern(config);
+        let open_loop = config.arrivals.as_ref();
         Document {
             name: config.command.name(),
             version: "1.0",
             // The names of `endpoints` for a run as fast as it goes, and for one under a set load.
             r#type: match config.command {
                 LoadCommand::MaxThroughput => "offline",
-                LoadCommand::Concurrency => "online",
+                LoadCommand::Concurrency
+                | LoadCommand::Poisson
+                | LoadCommand::Constant
+                | LoadCommand::Gamma => "online",
             },
             settings: Settings {
                 runtime: Runtime { scheduler_random_seed: common.seed },
-                load_pattern,
+                load_pattern: load_pattern.clone(),
             },
             endpoint_config: EndpointConfig {
                 endpoints: config.urls.iter().map(Url::redacted).collect(),
                 api_type: "raw",
             },
-            phases: phases(config, load_pattern),
+            phases: phases(config, &load_pattern),
             report_dir: match &common.report_dir {
                 ReportDir::Default => None,
                 ReportDir::Path(path) => Some(path.to_string_lossy().into_owned()),
@@ -171,6 +212,17 @@ impl Document<'_> {
                 EngineChoice::Epoll => "epoll",
             },
             spin: common.spin,
+            timer: config.timer.map(TimerRequest::name),
+            timer_core: match config.timer {
+                Some(TimerRequest::Dedicated { core }) => core,
+                _ => None,
+            },
+            connections: open_loop.and(config.connections),
+            max_connections: open_loop.and(config.max_connections),
+            overload: open_loop.map(|_| overload_text(config.overload)),
+            order: order_text(config.order),
+            order_seed: config.order_seed,
+            repeats: config.repeats,
             request: request(config),
             transport: transport(config),
             timeouts: TimeoutEntry {
@@ -180,7 +232,12 @@ impl Document<'_> {
                 run: unit::time_text(config.run_timeout_ns),
                 response_idle: unit::time_text(config.response_idle_timeout_ns),
             },
-            abort_if: config.abort_if.iter().map(|expression| expression.text.as_str()).collect(),
+            slo: texts(&config.slo),
+            fail_if: texts(&config.fail_if),
+            abort_if: texts(&config.abort_if),
+            goodput: (!config.goodput.is_empty()).then(|| goodput_text(&config.goodput)),
+            floor: config.floor,
+            wire_stamps: config.wire_stamps.map(|count| format!("1/{count}")),
             interval: unit::time_text(config.interval_ns),
             ui: match common.ui {
                 Ui::Auto => "auto",
@@ -194,27 +251,94 @@ impl Document<'_> {
     }
 }
 
-fn phases(config: &Config, load_pattern: LoadPattern) -> Vec<PhaseEntry> {
+/// The load of the measured phase.
+fn pattern(config: &Config) -> LoadPattern {
+    let r#type = match config.command {
+        LoadCommand::MaxThroughput => "max_throughput",
+        LoadCommand::Concurrency => "concurrency",
+        LoadCommand::Poisson => "poisson",
+        LoadCommand::Constant => "constant",
+        LoadCommand::Gamma => "gamma",
+    };
+    let Some(arrivals) = &config.arrivals else {
+        return LoadPattern {
+            r#type,
+            target_concurrency: config.connections,
+            ..LoadPattern::default()
+        };
+    };
+    let pattern = LoadPattern {
+        r#type,
+        burstiness: (config.command == LoadCommand::Gamma).then(|| burstiness(arrivals)),
+        jitter: jitter_text(config.command, arrivals),
+        ..LoadPattern::default()
+    };
+    match &arrivals.rate {
+        RateShape::Constant(rate) => LoadPattern { target_qps: Some(*rate), ..pattern },
+        RateShape::Ramp { kind, from, to, time_ns } => LoadPattern {
+            target_qps: Some(*to),
+            ramp: Some(kind.name()),
+            ramp_from: Some(*from),
+            ramp_time: Some(unit::time_text(*time_ns)),
+            ..pattern
+        },
+        RateShape::Series { points, .. } => {
+            let text =
+                |(time_ns, rate): &(u64, f64)| format!("{} {rate}", unit::time_text(*time_ns));
+            LoadPattern { rate_series: points.iter().map(text).collect(), ..pattern }
+        }
+    }
+}
+
+/// A number, or the word `inf`, as neither JSON nor every reader of YAML has that number.
+fn burstiness(arrivals: &Arrivals) -> serde_json::Value {
+    match arrivals.burstiness() {
+        f64::INFINITY => "inf".into(),
+        shape => shape.into(),
+    }
+}
+
+fn phases(config: &Config, load_pattern: &LoadPattern) -> Vec<PhaseEntry> {
     let warmup = config.warmup.map(|warmup| {
         let (duration, requests) = match warmup {
             Warmup::Time(ns) => (Some(unit::time_text(ns)), None),
             Warmup::Requests(count) => (None, Some(count)),
+        };
+        // Of a rate that changes, a warm-up has the first one throughout.
+        let load_pattern = match &config.arrivals {
+            Some(arrivals) => LoadPattern {
+                target_qps: arrivals.rate.first(),
+                ramp: None,
+                ramp_from: None,
+                ramp_time: None,
+                rate_series: Vec::new(),
+                ..load_pattern.clone()
+            },
+            None => load_pattern.clone(),
         };
         PhaseEntry {
             name: "warmup",
             r#type: "warmup",
             load_pattern,
             duration,
+            precision: None,
+            budget: None,
             requests,
             drain: false,
             drain_timeout: None,
         }
     });
+    let duration = match config.precision {
+        Some(_) => Some("auto".to_string()),
+        None => config.duration_ns.map(unit::time_text),
+    };
     let performance = PhaseEntry {
         name: "performance",
         r#type: "performance",
-        load_pattern,
-        duration: config.duration_ns.map(unit::time_text),
+        load_pattern: load_pattern.clone(),
+        duration,
+        precision: config.precision.map(precision_text),
+        budget: config.precision.map(|_| unit::time_text(config.budget_ns)),
         requests: config.requests,
         drain: config.drain_timeout_ns > 0,
         drain_timeout: Some(unit::time_text(config.drain_timeout_ns)),
@@ -243,6 +367,49 @@ fn transport(config: &Config) -> Transport {
         source_ip: config.source_ip.map(|address| address.to_string()),
         keepalive: config.keepalive,
     }
+}
+
+fn texts(list: &[Expression]) -> Vec<&str> {
+    list.iter().map(|expression| expression.text.as_str()).collect()
+}
+
+/// `--jitter`, as it is typed, of the command that has it.
+pub(super) fn jitter_text(command: LoadCommand, arrivals: &Arrivals) -> Option<String> {
+    match arrivals.process {
+        Process::Constant { jitter } if command == LoadCommand::Constant => {
+            Some(unit::share_text(jitter))
+        }
+        _ => None,
+    }
+}
+
+/// `--precision`, as it is typed.
+pub(super) fn precision_text(precision: Precision) -> String {
+    let percent = f64::from(precision.milli_percent) / 1000.0;
+    format!("p{percent}:{}", unit::share_text(precision.share))
+}
+
+/// `--overload`, as it is typed.
+pub(super) fn overload_text(overload: Overload) -> &'static str {
+    match overload {
+        Overload::Queue => "queue",
+        Overload::Drop => "drop",
+    }
+}
+
+/// `--order`, as it is typed.
+pub(super) fn order_text(order: Order) -> String {
+    match order {
+        Order::Shuffle => "shuffle".to_string(),
+        Order::Sequential => "sequential".to_string(),
+        Order::Random => "random".to_string(),
+        Order::Single(index) => format!("single={index}"),
+    }
+}
+
+/// `--goodput`, as it is typed.
+pub(super) fn goodput_text(goals: &[RequestGoal]) -> String {
+    goals.iter().map(RequestGoal::text).collect::<Vec<_>>().join(" ")
 }
 
 /// `HOST:PORT:ADDR:PORT`, as it is typed.
@@ -329,6 +496,125 @@ mod tests {
         assert_eq!(value["phases"][0]["duration"], "10s");
         assert_eq!(value["request"]["accept_status"], "200-299");
         assert_eq!(value.get("cores"), None);
+    }
+
+    #[test]
+    fn a_load_at_a_rate_is_written_with_its_shape() {
+        let pattern = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (_, value) = written(&words);
+            assert_eq!(value["type"], "online", "{line}");
+            value["settings"]["load_pattern"].clone()
+        };
+        for (line, expected) in [
+            ("poisson -R 500", json!({"type": "poisson", "target_qps": 500.0})),
+            ("constant -R 0.5", json!({"type": "constant", "target_qps": 0.5, "jitter": "0%"})),
+            (
+                "constant -R 1k --jitter 7%",
+                json!({"type": "constant", "target_qps": 1000.0, "jitter": "7%"}),
+            ),
+            (
+                "gamma -R 1 --burstiness 0.25",
+                json!({"type": "gamma", "target_qps": 1.0, "burstiness": 0.25}),
+            ),
+            (
+                "gamma -R 1 --burstiness inf",
+                json!({"type": "gamma", "target_qps": 1.0, "burstiness": "inf"}),
+            ),
+            (
+                "poisson -R 40 --ramp linear --ramp-from 10 --ramp-time 1m",
+                json!({"type": "poisson", "target_qps": 40.0, "ramp": "linear",
+                       "ramp_from": 10.0, "ramp_time": "60s"}),
+            ),
+        ] {
+            assert_eq!(pattern(line), expected, "{line}");
+        }
+        let (_, closed) = written(&["http://h/"]);
+        for key in ["timer", "timer_core", "connections", "max_connections", "overload"] {
+            assert_eq!(closed.get(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_warmup_is_written_with_the_first_rate() {
+        let (_, value) = written(&[
+            "poisson",
+            "-R",
+            "40",
+            "--ramp",
+            "linear",
+            "--ramp-from",
+            "10",
+            "--ramp-time",
+            "1m",
+            "--warmup",
+            "2s",
+            "-d",
+            "auto",
+            "--precision",
+            "p99.9:5%",
+        ]);
+        assert_eq!(
+            value["phases"],
+            json!([
+                {"name": "warmup", "type": "warmup",
+                 "load_pattern": {"type": "poisson", "target_qps": 10.0},
+                 "duration": "2s", "drain": false},
+                {"name": "performance", "type": "performance",
+                 "load_pattern": {"type": "poisson", "target_qps": 40.0, "ramp": "linear",
+                                  "ramp_from": 10.0, "ramp_time": "60s"},
+                 "duration": "auto", "precision": "p99.9:5%", "budget": "900s",
+                 "drain": true, "drain_timeout": "30s"},
+            ])
+        );
+    }
+
+    #[test]
+    fn goals_and_instrument_are_written() {
+        let (_, value) = written(&[
+            "poisson",
+            "http://a/",
+            "http://b/",
+            "-R",
+            "5",
+            "--slo",
+            "p99:5ms",
+            "--fail-if",
+            "achieved<0.99*target",
+            "--abort-if",
+            "dropped>1%",
+            "--goodput",
+            "latency:50ms",
+            "--wire-stamps",
+            "1/100",
+            "--floor",
+            "--repeats",
+            "3",
+            "--order",
+            "single=1",
+            "--order-seed",
+            "7",
+            "--overload",
+            "drop",
+            "--max-connections",
+            "99",
+        ]);
+        for (key, expected) in [
+            ("slo", json!(["p99:5ms"])),
+            ("fail_if", json!(["achieved<0.99*target"])),
+            ("abort_if", json!(["dropped>1%"])),
+            ("goodput", json!("latency:50ms")),
+            ("wire_stamps", json!("1/100")),
+            ("floor", json!(true)),
+            ("repeats", json!(3)),
+            ("order", json!("single=1")),
+            ("order_seed", json!(7)),
+            ("overload", json!("drop")),
+            ("max_connections", json!(99)),
+            ("timer", json!("auto")),
+        ] {
+            assert_eq!(value[key], expected, "{key}");
+        }
     }
 
     #[test]

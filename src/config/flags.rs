@@ -1,7 +1,12 @@
 //! The flags of a run as one would type them again, for "what to type next". Secrets are masked.
 
-use super::{Config, Warmup, unit};
+use loadgen_shards::order::Order;
+use loadgen_shards::phase::Overload;
 use loadgen_shards::reactor::EngineChoice;
+
+use super::{Config, RateShape, Warmup, document, unit};
+use crate::cli::LoadCommand;
+use crate::cores::TimerRequest;
 
 /// One word each: what differs from the defaults, but for `-c`, `--cores`, `--report-dir` and the
 /// output flags.
@@ -19,16 +24,23 @@ pub fn flags(config: &Config) -> Vec<String> {
     let (low, high) = config.accept_status;
     words.value("--accept-status", ((low, high) != (200, 299)).then(|| format!("{low}-{high}")));
     for rule in &config.connect_to {
-        words.value("--connect-to", Some(super::document::connect_to_text(rule)));
+        words.value("--connect-to", Some(document::connect_to_text(rule)));
     }
     words.value("--unix-socket", config.unix_socket.as_ref().map(|path| path.to_string_lossy()));
     words.value("--source-ip", config.source_ip.map(|ip| ip.to_string()));
     if !config.keepalive {
         words.0.push("--disable-keepalive".to_owned());
     }
+    words.load(config);
     words.value("-n", config.requests.map(|count| count.to_string()));
     let is_default = config.requests.is_none() && config.duration_ns == Some(super::DURATION_NS);
-    words.time("-d", config.duration_ns.filter(|_| !is_default));
+    if let Some(precision) = config.precision {
+        words.value("-d", Some("auto"));
+        words.value("--precision", Some(document::precision_text(precision)));
+        words.time("--budget", Some(config.budget_ns).filter(|ns| *ns != super::BUDGET_NS));
+    } else {
+        words.time("-d", config.duration_ns.filter(|_| !is_default));
+    }
     words.value(
         "--warmup",
         config.warmup.map(|warmup| match warmup {
@@ -43,9 +55,7 @@ pub fn flags(config: &Config) -> Vec<String> {
     words.time("--drain-timeout", unless(config.drain_timeout_ns, super::DRAIN_TIMEOUT_NS));
     words.time("--run-timeout", unless(config.run_timeout_ns, 0));
     words.time("--response-idle-timeout", unless(config.response_idle_timeout_ns, 0));
-    for rule in &config.abort_if {
-        words.value("--abort-if", Some(&rule.text));
-    }
+    words.goals(config);
     match config.common.engine {
         EngineChoice::Auto => {}
         EngineChoice::Uring => words.value("--engine", Some("uring")),
@@ -60,6 +70,65 @@ pub fn flags(config: &Config) -> Vec<String> {
 struct Words(Vec<String>);
 
 impl Words {
+    /// The load, less what ends it.
+    fn load(&mut self, config: &Config) {
+        if let Some(arrivals) = &config.arrivals {
+            match &arrivals.rate {
+                RateShape::Constant(rate) => self.value("-R", Some(rate.to_string())),
+                RateShape::Ramp { kind, from, to, time_ns } => {
+                    self.value("-R", Some(to.to_string()));
+                    self.value("--ramp", Some(kind.name()));
+                    self.value("--ramp-from", Some(from.to_string()));
+                    self.time("--ramp-time", Some(*time_ns));
+                }
+                RateShape::Series { path, .. } => {
+                    self.value("--rate-series", Some(path.to_string_lossy()));
+                }
+            }
+            let burstiness = arrivals.burstiness();
+            let is_typed = config.command == LoadCommand::Gamma && burstiness != 1.0;
+            self.value("--burstiness", is_typed.then(|| burstiness.to_string()));
+            let jitter = document::jitter_text(config.command, arrivals);
+            self.value("--jitter", jitter.filter(|text| text != "0%"));
+        }
+        self.value("--max-connections", config.max_connections.map(|most| most.to_string()));
+        if config.overload == Overload::Drop {
+            self.value("--overload", Some(document::overload_text(config.overload)));
+        }
+        let timer = config.timer.filter(|timer| *timer != TimerRequest::Auto);
+        self.value("--timer", timer.map(TimerRequest::name));
+        if let Some(TimerRequest::Dedicated { core: Some(core) }) = timer {
+            self.value("--timer-core", Some(core.to_string()));
+        }
+        if config.order != Order::Shuffle {
+            self.value("--order", Some(document::order_text(config.order)));
+        }
+        let seed = config.common.seed;
+        self.value("--seed", (seed != super::SEED).then(|| seed.to_string()));
+        let own = (config.order_seed != seed).then(|| config.order_seed.to_string());
+        self.value("--order-seed", own);
+        self.value("--repeats", (config.repeats > 1).then(|| config.repeats.to_string()));
+    }
+
+    /// What is asked of the result, and of the instrument.
+    fn goals(&mut self, config: &Config) {
+        for (flag, list) in [
+            ("--slo", &config.slo),
+            ("--fail-if", &config.fail_if),
+            ("--abort-if", &config.abort_if),
+        ] {
+            for expression in list {
+                self.value(flag, Some(&expression.text));
+            }
+        }
+        let goodput = (!config.goodput.is_empty()).then(|| document::goodput_text(&config.goodput));
+        self.value("--goodput", goodput);
+        if config.floor {
+            self.0.push("--floor".to_owned());
+        }
+        self.value("--wire-stamps", config.wire_stamps.map(|count| format!("1/{count}")));
+    }
+
     fn value(&mut self, flag: &str, value: Option<impl AsRef<str>>) {
         if let Some(value) = value {
             self.0.push(flag.to_owned());
@@ -116,6 +185,29 @@ mod tests {
         let mut args = vec!["http://192.0.2.1/"];
         args.extend(typed);
         assert_eq!(words_of(&args), typed);
+    }
+
+    #[test]
+    fn flags_of_an_open_loop_come_back() {
+        for line in [
+            "poisson -R 1000",
+            "poisson -R 0.0002777777777777778 --max-connections 9 --overload drop",
+            "constant -R 5 --jitter 7%",
+            "gamma -R 5 --burstiness 0.25 --timer inline",
+            "gamma -R 5 --burstiness inf --timer dedicated --timer-core 3",
+            "poisson -R 5 --ramp exponential --ramp-from 2 --ramp-time 60s",
+            "poisson --rate-series f --order single=0 --seed 7 --order-seed 8 --repeats 3",
+            "poisson -R 5 -d auto --precision p99.9:2.5% --budget 60s",
+            "poisson -R 5 --slo p99:5ms --fail-if failed>1% --abort-if qps<0.5*target",
+            "poisson -R 5 --goodput latency:5ms --floor --wire-stamps 1/100",
+        ] {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(words_of(&words), words[1..], "{line}");
+        }
+        assert_eq!(
+            words_of(&["poisson", "-R", "90/m", "--spin"]),
+            ["-R", "1.5", "--timer", "inline"]
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Times, sizes and counts as people type them, and times as we write them back.
 //!
-//! Everything is exact: a number is read as digits, never through a float, so that `0.1s` is 100
-//! 000 000 ns. Errors say what is allowed; the caller adds the flag and the value.
+//! What is counted in whole units is exact: such a number is read as digits, never through a float,
+//! so that `0.1s` is 100 000 000 ns. Rates and shares are the nearest float. Errors say what is
+//! allowed; the caller adds the flag and the value.
 
 /// Longest time a flag takes: 366 days. Sums of two such times stay far from the end of u64.
 pub const TIME_NS_MAX: u64 = 366 * 24 * 3600 * NS_PER_S;
@@ -15,6 +16,13 @@ pub const TIME_FORM: &str =
 pub const SIZE_FORM: &str = "a size in bytes such as 100, 1k (1000) or 4KiB (4096)";
 /// What [`count`] takes, for error messages.
 pub const COUNT_FORM: &str = "a whole number such as 64, 10k or 1M";
+/// What [`rate`] takes, for error messages.
+pub const RATE_FORM: &str =
+    "a rate above 0 (at least 1e-9) and at most 10M a second, such as 500, 0.5, 10k, 90/m or 1/h";
+/// Lowest rate that a flag takes, per second: one in 30 years.
+pub const RATE_MIN: f64 = 1e-9;
+/// Highest rate that a flag takes, per second.
+pub const RATE_MAX: f64 = 1e7;
 
 /// Parses `10s`, `500ms`, `1.5m`, `1h30m`, `250us`; a number without a unit is seconds.
 pub fn time_ns(text: &str) -> Option<u64> {
@@ -80,6 +88,57 @@ pub fn count(text: &str) -> Option<u64> {
         _ => return None,
     };
     if rest.is_empty() { number.scaled(unit, u64::MAX) } else { None }
+}
+
+/// Parses a rate per second: `500`, `0.5`, `10k`, `2.5k/s`, `90/m`, `1/h`; any finite value.
+pub fn rate(text: &str) -> Option<f64> {
+    let (number, per_s) = match text.split_once('/') {
+        None => (text, 1.0),
+        Some((number, "s")) => (number, 1.0),
+        Some((number, "m" | "min")) => (number, 60.0),
+        Some((number, "h")) => (number, 3600.0),
+        Some(_) => return None,
+    };
+    let (number, exponent) = match number.as_bytes().last()? {
+        b'k' | b'K' => (&number[..number.len() - 1], 3),
+        b'M' => (&number[..number.len() - 1], 6),
+        _ => (number, 0),
+    };
+    Some(scaled(number, exponent)? / per_s)
+}
+
+/// As [`rate`], within what a load may have.
+pub fn load_rate(text: &str) -> Option<f64> {
+    rate(text).filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate))
+}
+
+/// Parses a share: `10%` is 0.1; from 0 to 1.
+pub fn share(text: &str) -> Option<f64> {
+    scaled(text.strip_suffix('%')?, -2).filter(|share| *share <= 1.0)
+}
+
+/// Writes a share so that [`share`] of the text is the value.
+pub fn share_text(value: f64) -> String {
+    // Rounded to what can have been typed, as 0.07 x 100 is not 7.
+    let percent = format!("{:.10}", value * 100.0);
+    format!("{}%", percent.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Parses a plain decimal number: digits and at most one point, with digits on both sides.
+pub fn decimal(text: &str) -> Option<f64> {
+    scaled(text, 0)
+}
+
+/// A plain decimal times a power of ten, rounded once.
+fn scaled(text: &str, exponent: i32) -> Option<f64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_closed = !text.is_empty() && !text.starts_with('.') && !text.ends_with('.');
+    let number: f64 = if is_plain && is_closed {
+        format!("{text}e{exponent}").parse().ok()?
+    } else {
+        return None;
+    };
+    number.is_finite().then_some(number)
 }
 
 fn time_unit_ns(unit: &str) -> Option<u64> {
@@ -237,6 +296,66 @@ mod tests {
             ("18446744073709551616", None),
         ] {
             assert_eq!(count(text), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_per_second_and_rounded_once() {
+        for (text, value) in [
+            ("500", Some(500.0)),
+            ("0.5", Some(0.5)),
+            ("10k", Some(10_000.0)),
+            ("1.001k", Some(1001.0)), // 1.001 x 1000 as floats is 1000.9999999999999
+            ("2.5k/s", Some(2500.0)),
+            ("3M", Some(3e6)),
+            ("90/m", Some(1.5)),
+            ("90/min", Some(1.5)),
+            ("1/h", Some(1.0 / 3600.0)),
+            ("6k/m", Some(100.0)),
+            ("0", Some(0.0)),
+            ("0.00027777777777777778", Some(1.0 / 3600.0)),
+            ("", None),
+            ("k", None),
+            ("/s", None),
+            ("-1", None),
+            ("+1", None),
+            ("nan", None),
+            ("NaN", None),
+            ("inf", None),
+            ("1e3", None),
+            ("1.", None),
+            (".5", None),
+            ("1..5", None),
+            ("1.2.3", None),
+            ("10m", None),
+            ("10 k", None),
+            ("1/d", None),
+            ("1/s/s", None),
+            ("1,8", None),
+            ("1..8", None),
+        ] {
+            assert_eq!(rate(text), value, "{text}");
+        }
+        for value in [500.0, 0.5, 1.0 / 3600.0, 1e7, 1234.5678] {
+            assert_eq!(rate(&value.to_string()), Some(value), "written back");
+        }
+        assert_eq!(rate(&"9".repeat(400)), None, "beyond a float");
+        for text in ["0", "0.0", "10000001", "10.1M", "-5", "NaN", "inf"] {
+            assert_eq!(load_rate(text), None, "{text}");
+        }
+        assert_eq!((load_rate("10M"), load_rate("0.01")), (Some(1e7), Some(0.01)));
+    }
+
+    #[test]
+    fn shares_are_percentages() {
+        for (text, value) in
+            [("0%", 0.0), ("10%", 0.1), ("7%", 0.07), ("0.1%", 0.001), ("100%", 1.0)]
+        {
+            assert_eq!(share(text), Some(value), "{text}");
+            assert_eq!(share_text(value), text);
+        }
+        for text in ["", "%", "10", "0.1", "101%", "-1%", "x%", "10%%"] {
+            assert_eq!(share(text), None, "{text}");
         }
     }
 }

@@ -91,6 +91,16 @@ fn figure(phase: &PhaseTotals, metric: &Metric, now_ns: u64) -> Option<f64> {
             let length_ns = now_ns.saturating_sub(phase.start_ns);
             (length_ns >= CHECK_NS).then(|| counters.completed as f64 * 1e9 / length_ns as f64)
         }
+        Metric::Service(_)
+        | Metric::Lateness(_)
+        | Metric::PoolWait(_)
+        | Metric::Dropped
+        | Metric::DroppedShare
+        | Metric::Offered
+        | Metric::Scheduled
+        | Metric::Goodput
+        | Metric::GoodputShare
+        | Metric::Target => None,
     }
 }
 
