@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::files::{self, ReportDir};
 use crate::plan::{self, Plan};
 use crate::progress::{self, Left, Progress, Stage, Tick, Window};
-use crate::report::{self, RunFacts};
+use crate::report::{self, OpenFacts, Outcome, RunFacts};
 use crate::session::Session;
 use crate::snapshot::{self, Snapshot, State, check_conservation};
 use crate::stream;
@@ -137,8 +137,9 @@ impl Run {
         let deadline_ns = monotonic_ns() + QUIT_NS;
         while !self.session.poll(POLL, |_| {}) && monotonic_ns() < deadline_ns {}
         let snapshot = self.session.next_snapshot().clone();
-        let _ = self.output.tell_results(&snapshot);
-        let (code, reason) = report::exit_code(true, None, Some(&snapshot));
+        let facts = self.output.facts.clone();
+        let _ = self.output.tell_results(&Outcome::of(&snapshot, &facts));
+        let (code, reason) = report::exit_code(true, None, None);
         self.output.say(&reason.unwrap_or_default());
         code
     }
@@ -295,7 +296,9 @@ impl Output {
 
     /// Files, report, and the exit code with its reason.
     fn end(&mut self, snapshot: &Snapshot) -> u8 {
-        let is_told = self.tell_results(snapshot);
+        let facts = self.facts.clone();
+        let outcome = Outcome::of(snapshot, &facts);
+        let is_told = self.tell_results(&outcome);
         for phase in &snapshot.phases {
             if let Err(mismatch) = check_conservation(phase) {
                 panic!(
@@ -303,7 +306,7 @@ impl Output {
                 );
             }
         }
-        let (mut code, mut reason) = report::exit_code(false, None, Some(snapshot));
+        let (mut code, mut reason) = report::exit_code(false, None, Some(&outcome));
         if let (0, Err(error)) = (code, is_told) {
             code = 1;
             reason = Some(format!("the result could not be written to stdout: {error}"));
@@ -315,11 +318,11 @@ impl Output {
     }
 
     /// Files, then what stdout gets.
-    fn tell_results(&mut self, snapshot: &Snapshot) -> std::io::Result<()> {
+    fn tell_results(&mut self, outcome: &Outcome) -> std::io::Result<()> {
         let _ = self.progress.clear();
-        let text = self.write_results(snapshot);
+        let text = self.write_results(outcome);
         if self.plan.config.common.json {
-            stream::out(&report::result_summary(snapshot, &self.facts))
+            stream::out(&report::result_summary(outcome))
         } else if self.is_text_wanted() {
             stream::out(&format!("\n{text}"))
         } else {
@@ -328,14 +331,15 @@ impl Output {
     }
 
     /// Every file of the report directory. Returns the text report.
-    fn write_results(&mut self, snapshot: &Snapshot) -> String {
-        let text = display::report(snapshot, &self.facts);
+    fn write_results(&mut self, outcome: &Outcome) -> String {
+        let snapshot = outcome.snapshot;
+        let text = display::report(outcome);
         if self.directory.is_some() {
             let final_snapshot = snapshot::final_snapshot(snapshot, &self.facts.host);
             self.write(files::FINAL_SNAPSHOT, &final_snapshot);
-            self.write(files::RESULT_SUMMARY, &report::result_summary(snapshot, &self.facts));
+            self.write(files::RESULT_SUMMARY, &report::result_summary(outcome));
             for (index, phase) in snapshot.phases.iter().enumerate() {
-                let summary = report::phase_summary(snapshot, &self.facts, index);
+                let summary = report::phase_summary(outcome, index);
                 self.write(files::phase_summary(&phase.name), &summary);
             }
             self.write(files::REPORT, &format!("{}\n{text}", self.header));
@@ -368,7 +372,19 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         cores_free: host.allowed.iter().copied().filter(is_free).collect(),
         spin: plan.spin,
         is_embedded: plan.is_embedded,
-        seed: None,
+        seed: plan.config.arrivals.as_ref().map(|_| plan.config.common.seed),
+        order: config::order_text(plan.order),
+        order_seed: Some(plan.order_seed),
+        open: plan.config.arrivals.as_ref().map(|arrivals| OpenFacts {
+            rate: arrivals.rate.clone(),
+            timer: plan.timer,
+            timer_reason: plan.timer_reason.clone(),
+            max_connections: plan.max_connections,
+            overload: plan.overload,
+        }),
+        slo: plan.slo.clone(),
+        fail_if: plan.fail_if.clone(),
+        is_untrusted_allowed: plan.config.common.allow_untrusted,
         phases: plan.phases.clone(),
         report_dir: None,
         host: snapshot::Host::read(),

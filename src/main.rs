@@ -52,7 +52,6 @@ mod statistics;
 #[cfg(target_os = "linux")]
 mod stream;
 #[cfg(target_os = "linux")]
-#[expect(dead_code, reason = "the report comes to call it")]
 mod trust;
 
 use std::process::ExitCode;

@@ -1,0 +1,70 @@
+//! The lines on whether to believe a run: one if all is well, and words where it is not.
+
+use super::number::time;
+use crate::report::Outcome;
+use crate::trust::{Check, Class, Level};
+
+/// One line; on WARN and FAIL each check that says so, and then what was found about the endpoint.
+/// Nothing if nothing was judged.
+pub fn trust_lines(outcome: &Outcome) -> Vec<String> {
+    let trust = &outcome.trust;
+    if trust.checks.is_empty() {
+        return Vec::new();
+    }
+    let noted = |is_ours: bool| {
+        trust.checks.iter().filter(move |check| {
+            check.level > Level::Ok && (check.class != Class::Endpoint) == is_ours
+        })
+    };
+    let mut lines = match trust.verdict() {
+        Level::Ok => vec![labelled("trust OK", &all_well(outcome))],
+        level => {
+            let label = if level == Level::Fail { "trust FAIL" } else { "trust WARN" };
+            // The worst first; each says its cause and what to do.
+            let mut checks: Vec<&Check> = noted(true).collect();
+            checks.sort_by_key(|check| (check.class != Class::Instrument, -(check.level as i8)));
+            listed(label, checks.into_iter().map(|check| text(check, level)))
+        }
+    };
+    lines.extend(listed("finding", noted(false).map(|check| check.reason.clone())));
+    lines
+}
+
+/// The reason; in a list of failures a mere warning says that it is one.
+fn text(check: &Check, verdict: Level) -> String {
+    match (verdict, check.level) {
+        (Level::Fail, Level::Warn) => format!("{} (a warning)", check.reason),
+        _ => check.reason.clone(),
+    }
+}
+
+/// What was looked at and found well.
+fn all_well(outcome: &Outcome) -> String {
+    let has = |id: &str| outcome.trust.checks.iter().any(|check| check.id == id);
+    let (sums, mut parts) = (&outcome.tracked.sums, Vec::new());
+    if let (true, Some(worst_ns)) = (has("D1"), sums.lateness.largest()) {
+        parts.push("never early".to_owned());
+        parts.push(format!("worst delay of ours {}", time(worst_ns)));
+    }
+    if let Some(busy) = outcome.tracked.utilisation() {
+        parts.push(format!("client {:.0} % busy", 100.0 * busy));
+    }
+    if has("D2") {
+        parts.push("counts add up".to_owned());
+    }
+    if has("D7") {
+        parts.push("clock steady".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn listed(label: &str, texts: impl Iterator<Item = String>) -> Vec<String> {
+    texts
+        .enumerate()
+        .map(|(index, text)| labelled(if index == 0 { label } else { "" }, &text))
+        .collect()
+}
+
+fn labelled(label: &str, text: &str) -> String {
+    format!("  {label:<13}{text}")
+}
