@@ -11,7 +11,6 @@ mod gate;
 mod junit;
 mod render;
 mod run;
-mod significance;
 
 use std::fs;
 

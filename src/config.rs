@@ -30,7 +30,7 @@ use value::{Duration, each, optional, parse, positive_count};
 
 pub use arrivals::{Arrivals, RampKind, RateShape};
 pub use document::{order_text, overload_text, to_yaml};
-pub use flags::flags;
+pub use flags::{flags, rate_flags};
 
 /// A load command, typed.
 #[derive(Clone, Debug)]

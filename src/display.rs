@@ -5,7 +5,6 @@
 //! elsewhere passes through [`printable`].
 
 mod answer;
-mod number;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -20,13 +19,13 @@ use crate::expression::Metric;
 use crate::files;
 use crate::plan;
 use crate::report::{
-    Assessment, Gate, GateOutcome, Outcome, RunFacts, assess, connections_wanted, core_list,
-    ending, little_warning, next_commands, printable, without_user_info,
+    Assessment, Gate, GateOutcome, Results, RunFacts, assess, connections_wanted, core_list,
+    ending, goals_text, little_warning, next_commands, printable, without_user_info,
 };
 use crate::snapshot::{Snapshot, Totals};
 use crate::statistics::planner::extension_factor;
 
-pub use number::{counted, grouped, rate, significant, time, unit};
+pub use crate::number::{counted, grouped, rate, significant, time, unit};
 
 /// Features of a back end that the header leaves out.
 const FEATURES_UNTOLD: [&str; 3] = ["single-issuer", "no-sqarray", "ring-fd"];
@@ -114,23 +113,23 @@ fn lengths(phases: &[plan::Phase]) -> String {
 }
 
 /// The text after a run, without the header.
-pub fn report(outcome: &Outcome) -> String {
-    let ending = ending(outcome.snapshot);
-    let assessment = assess(outcome.snapshot, outcome.facts);
-    let mut lines = vec![answer::answer(outcome, &ending, assessment.as_ref())];
-    lines.extend(answer::reason(outcome, &ending, assessment.as_ref()));
+pub fn report(results: &Results) -> String {
+    let ending = ending(results.snapshot);
+    let assessment = assess(results.snapshot, results.facts);
+    let mut lines = vec![answer::answer(results, &ending, assessment.as_ref())];
+    lines.extend(answer::reason(results, &ending, assessment.as_ref()));
     lines.push(String::new());
-    lines.extend(counts(outcome.snapshot, &outcome.tracked));
-    let table = table::table(outcome);
+    lines.extend(counts(results.snapshot, &results.tracked));
+    let table = table::table(results);
     if !table.is_empty() {
         lines.push(String::new());
         lines.extend(table.lines().map(str::to_owned));
     }
     lines.push(String::new());
-    lines.extend(trust::trust_lines(outcome));
-    lines.extend(gates(outcome));
-    lines.extend(facts_below(outcome, assessment.as_ref()));
-    lines.extend(next(outcome));
+    lines.extend(trust::trust_lines(results));
+    lines.extend(gates(results));
+    lines.extend(facts_below(results, assessment.as_ref()));
+    lines.extend(next(results));
     lines.iter().map(|line| printable(line) + "\n").collect()
 }
 
@@ -180,12 +179,12 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
 }
 
 /// Each `--slo` and `--fail-if`, with its figure.
-fn gates(outcome: &Outcome) -> Vec<String> {
+fn gates(results: &Results) -> Vec<String> {
     let line = |flag: &str, word: &str, gate: &Gate| {
         format!("  {flag:<13}{word}   {}   {}", gate.text, figure_text(gate))
     };
-    let slo = outcome.slo.iter().map(|gate| line("slo", gate.outcome.name(), gate));
-    let fail_if = outcome.fail_if.iter().map(|gate| {
+    let slo = results.slo.iter().map(|gate| line("slo", gate.outcome.name(), gate));
+    let fail_if = results.fail_if.iter().map(|gate| {
         let word = match gate.outcome {
             GateOutcome::Held => "not true",
             GateOutcome::Missed => "TRUE",
@@ -193,7 +192,18 @@ fn gates(outcome: &Outcome) -> Vec<String> {
         };
         line("fail-if", word, gate)
     });
-    slo.chain(fail_if).collect()
+    goodput(results).into_iter().chain(slo).chain(fail_if).collect()
+}
+
+/// How many requests kept the goals of `--goodput`.
+fn goodput(results: &Results) -> Option<String> {
+    let (goals, counters) = (&results.facts.goodput, &results.tracked.sums.counters);
+    let duration_ns = Some(results.tracked.duration_ns).filter(|ns| *ns > 0);
+    let qps = counters.good as f64 * 1e9 / duration_ns.filter(|_| !goals.is_empty())? as f64;
+    let ended = (counters.completed + counters.failed).max(1);
+    let share = 100.0 * counters.good as f64 / ended as f64;
+    let goals = goals_text(goals);
+    Some(format!("  goodput      {}/s   {share:.1} % of the requests kept {goals}", rate(qps)))
 }
 
 /// `it is 4.87 ms`, or why there is no figure.
@@ -225,11 +235,11 @@ fn figure_text(gate: &Gate) -> String {
 }
 
 /// Connections, client, checks, files.
-fn facts_below(outcome: &Outcome, assessment: Option<&Assessment>) -> Vec<String> {
-    let (facts, tracked) = (outcome.facts, &outcome.tracked);
-    let all = Totals::of(&outcome.snapshot.phases);
+fn facts_below(results: &Results, assessment: Option<&Assessment>) -> Vec<String> {
+    let (facts, tracked) = (results.facts, &results.tracked);
+    let all = Totals::of(&results.snapshot.phases);
     let mut lines = vec![connections(&all)];
-    lines.extend(waits(outcome));
+    lines.extend(waits(results));
     // The trust line of an open loop has it.
     if let (Some(busy), true) = (tracked.utilisation(), facts.open.is_none()) {
         let mut line = format!("  client       {:.0} % busy", 100.0 * busy);
@@ -242,7 +252,7 @@ fn facts_below(outcome: &Outcome, assessment: Option<&Assessment>) -> Vec<String
     if let Some(warning) = ratio.and_then(little_warning) {
         lines.push(format!("  WARNING      {warning}"));
     }
-    lines.extend(tighter(outcome));
+    lines.extend(tighter(results));
     if let Some(dir) = &facts.report_dir {
         lines.push(format!("  files        {}/  ({}, ...)", dir.display(), files::RESULT_SUMMARY));
     }
@@ -269,9 +279,9 @@ fn connections(all: &Totals) -> String {
 }
 
 /// How many requests waited for a connection, why, and what helps.
-fn waits(outcome: &Outcome) -> Vec<String> {
-    let Some(open) = &outcome.facts.open else { return Vec::new() };
-    let counters = &outcome.tracked.sums.counters;
+fn waits(results: &Results) -> Vec<String> {
+    let Some(open) = &results.facts.open else { return Vec::new() };
+    let counters = &results.tracked.sums.counters;
     let line = |count: u64, ns: u64, why: &str, more: String| {
         let verb = if count == 1 { "request waited" } else { "requests waited" };
         let mean = time(ns / count.max(1));
@@ -279,7 +289,7 @@ fn waits(outcome: &Outcome) -> Vec<String> {
     };
     let mut lines = Vec::new();
     if counters.waits_new_connection > 0 {
-        let more = connections_wanted(outcome)
+        let more = connections_wanted(results)
             .map_or_else(String::new, |count| format!("; -c {count} has them open before"));
         let (count, ns) = (counters.waits_new_connection, counters.waits_new_connection_ns);
         lines.push(line(count, ns, "for a new connection", more));
@@ -298,13 +308,13 @@ fn waits(outcome: &Outcome) -> Vec<String> {
 }
 
 /// How much longer the run must be for a p99 that is known well.
-fn tighter(outcome: &Outcome) -> Option<String> {
-    let sums = &outcome.tracked.sums;
-    let interval = outcome.trust.intervals.iter().find(|interval| interval.milli == 99_000)?;
+fn tighter(results: &Results) -> Option<String> {
+    let sums = &results.tracked.sums;
+    let interval = results.trust.intervals.iter().find(|interval| interval.milli == 99_000)?;
     let p99_ns = sums.headline().percentile(99_000).filter(|ns| *ns > 0)?;
     let half = interval.high_ns.saturating_sub(interval.low_ns) as f64 / 2.0 / p99_ns as f64;
-    let more_ns = (extension_factor(half, PRECISE) - 1.0) * outcome.tracked.load_ns as f64;
-    (!outcome.trust.is_unstable && more_ns > 0.0 && more_ns < LONGER_NS_MAX).then(|| {
+    let more_ns = (extension_factor(half, PRECISE) - 1.0) * results.tracked.load_ns as f64;
+    (!results.trust.is_unstable && more_ns > 0.0 && more_ns < LONGER_NS_MAX).then(|| {
         let seconds = (more_ns / 1e9).ceil() as u64;
         format!(
             "  precision    p99 ± {:.0} %; ± {:.0} % takes about {} more",
@@ -316,8 +326,8 @@ fn tighter(outcome: &Outcome) -> Option<String> {
 }
 
 /// The last three lines.
-fn next(outcome: &Outcome) -> Vec<String> {
-    let commands = next_commands(outcome);
+fn next(results: &Results) -> Vec<String> {
+    let commands = next_commands(results);
     let width = commands.iter().map(|next| next.line.chars().count()).max().unwrap_or(0);
     ["next", "", ""]
         .into_iter()

@@ -11,7 +11,7 @@ use std::fmt;
 
 use crate::config::unit;
 
-pub use request_goal::RequestGoal;
+pub use request_goal::{RequestFigure, RequestGoal};
 
 /// A figure that an expression can name.
 #[derive(Clone, Copy, Debug, PartialEq)]

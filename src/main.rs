@@ -32,6 +32,8 @@ mod hdr;
 #[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]
+mod number;
+#[cfg(target_os = "linux")]
 mod plan;
 #[cfg(target_os = "linux")]
 mod progress;
@@ -44,10 +46,7 @@ mod session;
 #[cfg(target_os = "linux")]
 mod snapshot;
 #[cfg(target_os = "linux")]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the trust block, compare and ab call it once they are merged")
-)]
+#[cfg_attr(not(test), expect(dead_code, reason = "ab and -d auto come to call the rest"))]
 mod statistics;
 #[cfg(target_os = "linux")]
 mod stream;

@@ -45,8 +45,11 @@ pub struct Plan {
     pub spin: bool,
     /// I/O back end asked for.
     pub engine: EngineChoice,
-    /// The flags as typed, but for `-c`, `--cores`, `--report-dir` and those of the output.
+    /// The flags as typed, but for `-c`, `--cores`, `--report-dir`, those of the output and
+    /// `rate_flags`.
     pub flags: Vec<String>,
+    /// The flags as typed that only an open loop has.
+    pub rate_flags: Vec<String>,
     /// What is sent, where to.
     pub table: RequestTable,
     /// The URLs for people, in the order of the table, secrets masked.
@@ -179,7 +182,7 @@ impl Plan {
                 Address::Unix(_) => true,
             });
         check_source(&config)?;
-        let flags = config::flags(&config);
+        let (flags, rate_flags) = (config::flags(&config), config::rate_flags(&config));
         let choice = choose(&config, host, is_local)?;
         let Choice { cores, reason, timer, timer_reason, mut notices } = choice;
         let cost = Cost::new(table.targets.len() as u64, cores.len() as u64, is_embedded);
@@ -216,6 +219,7 @@ impl Plan {
             spin,
             engine: config.common.engine,
             flags,
+            rate_flags,
             table,
             endpoints,
             secrets: Secrets::of(&config.request, &config.urls),

@@ -1,10 +1,10 @@
 //! Derived figures: what `result_summary.json` holds, and with it all that the text report says.
 //!
-//! Pure functions from an [`Outcome`]: a [`Snapshot`], the [`RunFacts`] of its plan, and what was
+//! Pure functions from an [`Results`]: a [`Snapshot`], the [`RunFacts`] of its plan, and what was
 //! concluded from both. Undefined is null, never 0.
 
 mod command;
-pub mod gate;
+mod gate;
 mod hold;
 mod summary;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use loadgen_shards::phase::{Overload, PhaseKind};
 
 use crate::config::RateShape;
 use crate::cores::Timer;
-use crate::expression::Expression;
+use crate::expression::{Expression, RequestGoal};
 use crate::plan;
 use crate::snapshot::{Host, Snapshot, Totals};
 use crate::trust::{self, Level, Trust};
@@ -41,9 +41,11 @@ pub struct RunFacts {
     pub urls: Vec<String>,
     /// `--cores` as typed.
     pub cores_flag: Option<String>,
-    /// The other flags as typed, one word each, but for `-c`, `--report-dir`, the output flags and
-    /// what is secret.
+    /// The other flags as typed, one word each, but for `-c`, `--report-dir`, the output flags,
+    /// `rate_flags` and what is secret.
     pub flags: Vec<String>,
+    /// The flags as typed that only an open loop has.
+    pub rate_flags: Vec<String>,
     /// Connections over all shards together.
     pub connections: u32,
     /// One shard on each, ascending.
@@ -68,6 +70,8 @@ pub struct RunFacts {
     pub slo: Vec<Expression>,
     /// What must not be true.
     pub fail_if: Vec<Expression>,
+    /// What a request must keep to count as good; empty: none is counted.
+    pub goodput: Vec<RequestGoal>,
     /// A FAIL of the trust block does not change the exit code.
     pub is_untrusted_allowed: bool,
     /// Of the plan, in order.
@@ -95,7 +99,7 @@ pub struct OpenFacts {
 
 /// A run with what was concluded from it, once, for every file and screen.
 #[derive(Clone, Debug)]
-pub struct Outcome<'a> {
+pub struct Results<'a> {
     /// What was measured.
     pub snapshot: &'a Snapshot,
     /// What was planned.
@@ -113,12 +117,12 @@ pub struct Outcome<'a> {
     pub fail_if: Vec<Gate>,
 }
 
-impl<'a> Outcome<'a> {
+impl<'a> Results<'a> {
     /// Judges a run.
-    pub fn of(snapshot: &'a Snapshot, facts: &'a RunFacts) -> Outcome<'a> {
+    pub fn of(snapshot: &'a Snapshot, facts: &'a RunFacts) -> Results<'a> {
         let phases = snapshot.phases.iter().zip(&facts.phases);
         let judged = phases.map(|(phase, plan)| trust::judge(snapshot, phase, plan)).collect();
-        Outcome::with_trust(snapshot, facts, judged)
+        Results::with_trust(snapshot, facts, judged)
     }
 
     /// A run whose phases have been judged.
@@ -126,7 +130,7 @@ impl<'a> Outcome<'a> {
         snapshot: &'a Snapshot,
         facts: &'a RunFacts,
         phase_trust: Vec<Trust>,
-    ) -> Outcome<'a> {
+    ) -> Results<'a> {
         let mut tracked = Totals::of(snapshot.tracked());
         tracked.sums.connect = Totals::of(&snapshot.phases).sums.connect;
         let indices: Vec<usize> = tracked_indices(snapshot).collect();
@@ -141,7 +145,7 @@ impl<'a> Outcome<'a> {
                 ..Trust::default()
             },
         };
-        let mut outcome = Outcome {
+        let mut results = Results {
             snapshot,
             facts,
             tracked,
@@ -151,10 +155,10 @@ impl<'a> Outcome<'a> {
             fail_if: Vec::new(),
         };
         let gates = |list: &[Expression], is_slo| {
-            list.iter().map(|expression| Gate::judge(expression, is_slo, &outcome)).collect()
+            list.iter().map(|expression| Gate::judge(expression, is_slo, &results)).collect()
         };
-        (outcome.slo, outcome.fail_if) = (gates(&facts.slo, true), gates(&facts.fail_if, false));
-        outcome
+        (results.slo, results.fail_if) = (gates(&facts.slo, true), gates(&facts.fail_if, false));
+        results
     }
 
     /// The instrument says not to believe it, and nobody said to do so all the same.
@@ -216,6 +220,11 @@ fn assess_phase(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Option<A
     let little_ratio = little_ratio(phase, plan);
     let verdict = limit(&limit_facts(snapshot, phase, plan)).less_what_contradicts(little_ratio);
     Some(Assessment { verdict, little_ratio })
+}
+
+/// The goals of a request as one types them.
+pub fn goals_text(goals: &[RequestGoal]) -> String {
+    goals.iter().map(RequestGoal::text).collect::<Vec<_>>().join(" ")
 }
 
 /// Text from elsewhere, safe for a terminal: no control byte, no invisible mark that turns the

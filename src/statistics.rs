@@ -36,10 +36,15 @@ pub fn variance(values: &[f64]) -> Option<f64> {
 
 /// Middle value, of two the mean; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
-    let sorted = sorted(values);
-    let half = sorted.len() / 2;
-    let upper = *sorted.get(half)?;
-    Some(if sorted.len() % 2 == 1 { upper } else { (sorted[half - 1] + upper) / 2.0 })
+    if values.is_empty() {
+        return None;
+    }
+    let mut values = values.to_vec();
+    let half = values.len() / 2;
+    let is_odd = values.len() % 2 == 1;
+    let (below, upper, _) = values.select_nth_unstable_by(half, f64::total_cmp);
+    let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| !is_odd);
+    Some(lower.map_or(*upper, |lower| (lower + *upper) / 2.0))
 }
 
 /// Correlation of successive values, -1 to 1; `None` below three values or if all are equal.
@@ -96,7 +101,7 @@ fn normal_two_sided(z: f64) -> f64 {
 }
 
 /// The value that a standard normal one stays below with this probability.
-fn normal_quantile(probability: f64) -> f64 {
+pub fn normal_quantile(probability: f64) -> f64 {
     Normal::standard().inverse_cdf(probability)
 }
 

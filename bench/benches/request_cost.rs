@@ -195,6 +195,7 @@ mod linux {
             timeouts: Timeouts { request_ns: 5_000_000_000, ..Timeouts::default() },
             keepalive: true,
             accept_status: (200, 299),
+            goals: None,
             clock: Calibration::IDENTITY,
         }
     }

@@ -106,6 +106,7 @@ fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
         },
         keepalive: case.keepalive,
         accept_status: (200, 299),
+        goals: None,
         clock,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::arm::Arm;
 use super::run::Run;
-use super::significance::mann_whitney_p;
 use crate::expression::{Metric, Stat};
+use crate::statistics::compare::mann_whitney;
 
 /// Runs an arm needs before a difference can be significant: with 3 and 3 the least p is 0.10.
 pub const RUNS_MIN: usize = 4;
@@ -156,7 +156,8 @@ impl Change {
         let (from, to) = (first.median()?, later.median()?);
         let relative = if from == to { 0.0 } else { (to - from) / from };
         let is_tested = first.values.len().min(later.values.len()) >= RUNS_MIN;
-        let p = is_tested.then(|| mann_whitney_p(&first.values, &later.values));
+        let test = || mann_whitney(&first.values, &later.values).map(|test| test.p);
+        let p = if is_tested { test() } else { None };
         Some(Change { relative, p })
     }
 

@@ -8,8 +8,8 @@ use super::{Config, RateShape, Warmup, document, unit};
 use crate::cli::LoadCommand;
 use crate::cores::TimerRequest;
 
-/// One word each: what differs from the defaults, but for `-c`, `--cores`, `--report-dir` and the
-/// output flags.
+/// One word each: what differs from the defaults, but for `-c`, `--cores`, `--report-dir`, the
+/// output flags and [`rate_flags`].
 pub fn flags(config: &Config) -> Vec<String> {
     let mut words = Words(Vec::new());
     let request = &config.request;
@@ -31,7 +31,7 @@ pub fn flags(config: &Config) -> Vec<String> {
     if !config.keepalive {
         words.0.push("--disable-keepalive".to_owned());
     }
-    words.load(config);
+    words.order(config);
     words.value("-n", config.requests.map(|count| count.to_string()));
     let is_default = config.requests.is_none() && config.duration_ns == Some(super::DURATION_NS);
     if let Some(precision) = config.precision {
@@ -67,11 +67,18 @@ pub fn flags(config: &Config) -> Vec<String> {
     words.0
 }
 
+/// The same of what only open loops have: rate, limit of connections and timer. Empty in closed
+/// loop.
+pub fn rate_flags(config: &Config) -> Vec<String> {
+    let mut words = Words(Vec::new());
+    words.rate(config);
+    words.0
+}
+
 struct Words(Vec<String>);
 
 impl Words {
-    /// The load, less what ends it.
-    fn load(&mut self, config: &Config) {
+    fn rate(&mut self, config: &Config) {
         if let Some(arrivals) = &config.arrivals {
             match &arrivals.rate {
                 RateShape::Constant(rate) => self.value("-R", Some(rate.to_string())),
@@ -100,6 +107,10 @@ impl Words {
         if let Some(TimerRequest::Dedicated { core: Some(core) }) = timer {
             self.value("--timer-core", Some(core.to_string()));
         }
+    }
+
+    /// Which samples, and how often all of them.
+    fn order(&mut self, config: &Config) {
         if config.order != Order::Shuffle {
             self.value("--order", Some(document::order_text(config.order)));
         }
@@ -150,7 +161,10 @@ mod tests {
 
     fn words_of(args: &[&str]) -> Vec<String> {
         match cli::parse(args.iter().map(OsString::from)) {
-            Ok(Parsed::Load(load)) => flags(&Config::from_cli(*load).expect("valid")),
+            Ok(Parsed::Load(load)) => {
+                let config = Config::from_cli(*load).expect("valid");
+                [rate_flags(&config), flags(&config)].concat()
+            }
             other => panic!("{args:?}: {other:?}"),
         }
     }

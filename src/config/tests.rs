@@ -1,3 +1,5 @@
+//! Typing of flags: defaults, meanings, and what is refused with which words.
+
 use std::ffi::OsString;
 
 use loadgen_shards::schedule::Process;
@@ -75,36 +77,6 @@ fn every_wrong_value_is_named_with_its_flag_and_what_is_allowed() {
         (["-d", "0"], "-d", "above 0"),
         (["-d", "10x"], "-d", "a plain number is seconds"),
         (["-d", "{\"a\":1}"], "-d", "given with -b"),
-        (["-d", "auto"], "-d auto", "needs --precision"),
-        (["--precision", "p99:5%"], "--precision", "needs -d auto"),
-        (["--budget", "1m"], "--budget", "needs -d auto"),
-        (["--budget", "0"], "--budget", "above 0"),
-        (["--precision", "p99"], "--precision", "such as p99:5%"),
-        (["--precision", "p99:0%"], "--precision", "above 0%"),
-        (["--precision", "p99:5"], "--precision", "p99:5%"),
-        (["--precision", "mean:5%"], "--precision", "a percentile"),
-        (["--precision", "p99.9999:5%"], "--precision", "a percentile"),
-        (["--repeats", "0"], "--repeats", "from 1 to 1000"),
-        (["--order", "random2"], "--order", "shuffle, sequential, random"),
-        (["--order", "single"], "--order", "single=I"),
-        (["--order", "single="], "--order", "single=I"),
-        (["--order", "single=-1"], "--order", "single=I"),
-        (["--order", "single=1"], "--order", "single=0 to single=0"),
-        (["--order-seed", "x"], "--order-seed", "whole number"),
-        (["--wire-stamps", "100"], "--wire-stamps", "such as 1/100"),
-        (["--wire-stamps", "1/0"], "--wire-stamps", "at least 1"),
-        (["--wire-stamps", "1/x"], "--wire-stamps", "at least 1"),
-        (["--slo", "p99"], "--slo", "shell"),
-        (["--slo", "ttft.p99:5ms"], "--slo", "does not measure"),
-        (["--slo", "lateness.p99:5us"], "--slo", "closed loop"),
-        (["--slo", "goodput:95%"], "--slo", "--goodput"),
-        (["--fail-if", "p99"], "--fail-if", "shell"),
-        (["--fail-if", "p99:5ms"], "--fail-if", "must not"),
-        (["--fail-if", "achieved<0.99*target"], "--fail-if", "closed loop"),
-        (["--abort-if", "pool_wait.p99>1s"], "--abort-if", "closed loop"),
-        (["--abort-if", "offered<5"], "--abort-if", "closed loop"),
-        (["--goodput", "ttft:5ms"], "--goodput", "not in this version"),
-        (["--goodput", ""], "--goodput", "latency, service and ttfb"),
         (["-d", "999999h"], "-d", "366 days"),
         (["--timeout", "soon"], "--timeout", "500ms"),
         (["--connect-timeout", "-1s"], "--connect-timeout", ""),
@@ -138,6 +110,52 @@ fn every_wrong_value_is_named_with_its_flag_and_what_is_allowed() {
         assert!(text.contains(flag) && text.contains(says), "{line:?}: {text}");
         assert!(!text.contains('\n'), "{line:?}: {text}");
     }
+}
+
+#[test]
+fn wrong_ends_orders_and_goals_are_named_too() {
+    for (line, flag, says) in [
+        (["-d", "auto"], "-d auto", "needs --precision"),
+        (["--precision", "p99:5%"], "--precision", "needs -d auto"),
+        (["--budget", "1m"], "--budget", "needs -d auto"),
+        (["--budget", "0"], "--budget", "above 0"),
+        (["--precision", "p99"], "--precision", "such as p99:5%"),
+        (["--precision", "p99:0%"], "--precision", "above 0%"),
+        (["--precision", "p99:5"], "--precision", "p99:5%"),
+        (["--precision", "mean:5%"], "--precision", "a percentile"),
+        (["--precision", "p99.9999:5%"], "--precision", "a percentile"),
+        (["--repeats", "0"], "--repeats", "from 1 to 1000"),
+        (["--order", "random2"], "--order", "shuffle, sequential, random"),
+        (["--order", "single"], "--order", "single=I"),
+        (["--order", "single="], "--order", "single=I"),
+        (["--order", "single=-1"], "--order", "single=I"),
+        (["--order", "single=1"], "--order", "single=0 to single=0"),
+        (["--order-seed", "x"], "--order-seed", "whole number"),
+        (["--wire-stamps", "100"], "--wire-stamps", "such as 1/100"),
+        (["--wire-stamps", "1/0"], "--wire-stamps", "at least 1"),
+        (["--wire-stamps", "1/x"], "--wire-stamps", "at least 1"),
+        (["--slo", "p99"], "--slo", "shell"),
+        (["--slo", "ttft.p99:5ms"], "--slo", "does not measure"),
+        (["--slo", "lateness.p99:5us"], "--slo", "closed loop"),
+        (["--slo", "goodput:95%"], "--slo", "--goodput"),
+        (["--fail-if", "p99"], "--fail-if", "shell"),
+        (["--fail-if", "p99:5ms"], "--fail-if", "must not"),
+        (["--fail-if", "achieved<0.99*target"], "--fail-if", "closed loop"),
+        (["--abort-if", "pool_wait.p99>1s"], "--abort-if", "closed loop"),
+        (["--abort-if", "offered<5"], "--abort-if", "closed loop"),
+        (["--goodput", "ttft:5ms"], "--goodput", "not in this version"),
+        (["--goodput", ""], "--goodput", "latency, service and ttfb"),
+    ] {
+        let error = config(&["http://h/", line[0], line[1]]).expect_err(line[1]);
+        assert_eq!(error.exit_code(), 2, "{line:?}");
+        let text = error.to_string();
+        assert!(text.contains(flag) && text.contains(says), "{line:?}: {text}");
+        assert!(!text.contains('\n'), "{line:?}: {text}");
+    }
+}
+
+#[test]
+fn values_that_do_not_go_together_are_refused() {
     for (line, says) in [
         (vec!["concurrency", "http://h/"], "needs -c N"),
         (vec!["http://h/", "--cores", "0", "-t", "1"], "exclude each other"),

@@ -1,3 +1,5 @@
+//! The choice of cores and timer, over tables of hosts and needs.
+
 use super::*;
 
 fn host(allowed: &str, quota: Option<f64>) -> Host {

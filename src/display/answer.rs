@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::number::{grouped, rate, roughly, time, unit};
 use super::{WRITES, counted};
 use crate::config::RateShape;
+use crate::number::{grouped, rate, roughly, time, unit};
 use crate::report::{
-    Assessment, Ending, Hold, Limit, Outcome, RunFacts, hold, rate_text, suggested_rate,
+    Assessment, Ending, Hold, Limit, Results, RunFacts, hold, rate_text, suggested_rate,
     worst_of_instrument,
 };
 use crate::snapshot::{Bounded, Totals, count_needed};
@@ -18,8 +18,8 @@ const P99: u32 = 99_000;
 const P50: u32 = 50_000;
 
 /// The first line: the answer in a sentence.
-pub fn answer(outcome: &Outcome, ending: &Ending, assessment: Option<&Assessment>) -> String {
-    let (tracked, facts) = (&outcome.tracked, outcome.facts);
+pub fn answer(results: &Results, ending: &Ending, assessment: Option<&Assessment>) -> String {
+    let (tracked, facts) = (&results.tracked, results.facts);
     let completed = tracked.sums.counters.completed;
     let achieved = tracked.qps().map_or("no".to_owned(), rate);
     match ending {
@@ -37,7 +37,7 @@ pub fn answer(outcome: &Outcome, ending: &Ending, assessment: Option<&Assessment
             _ => format!("No request succeeded: {} sent, none answered.", grouped(*issued)),
         },
         Ending::Interrupted { by } => {
-            let total_ns = outcome.snapshot.total_duration_ns();
+            let total_ns = results.snapshot.total_duration_ns();
             if total_ns == 0 {
                 return format!("Cut short before the first request: {by}.");
             }
@@ -52,14 +52,14 @@ pub fn answer(outcome: &Outcome, ending: &Ending, assessment: Option<&Assessment
             counted(*in_flight, "request"),
         ),
         Ending::Complete => {
-            let sentence = match (hold(outcome), &facts.open) {
-                (Some(hold), Some(open)) => open_answer(outcome, hold, &open.rate),
+            let sentence = match (hold(results), &facts.open) {
+                (Some(hold), Some(open)) => open_answer(results, hold, &open.rate),
                 _ => {
                     let cores = counted(facts.cores.len() as u64, "core");
                     format!("{achieved} requests/s on {cores}{}.", clauses(tracked, assessment))
                 }
             };
-            match outcome.trust.verdict() {
+            match results.trust.verdict() {
                 Level::Fail => format!("Not to be believed: {sentence}"),
                 Level::Ok | Level::Warn => sentence,
             }
@@ -68,17 +68,17 @@ pub fn answer(outcome: &Outcome, ending: &Ending, assessment: Option<&Assessment
 }
 
 /// Whether the rate held, and the tail.
-fn open_answer(outcome: &Outcome, hold: Hold, shape: &RateShape) -> String {
-    let tracked = &outcome.tracked;
+fn open_answer(results: &Results, hold: Hold, shape: &RateShape) -> String {
+    let tracked = &results.tracked;
     let counters = &tracked.sums.counters;
-    let asked = asked(outcome, shape);
+    let asked = asked(results, shape);
     let achieved = tracked.qps().map_or("0".to_owned(), rate);
     let length = time(rounded(tracked.load_ns));
-    let try_rate = suggested_rate(outcome)
+    let try_rate = suggested_rate(results)
         .map_or_else(String::new, |rate| format!("; try -R {}", rate_text(rate)));
-    if outcome.trust.verdict() == Level::Fail {
+    if results.trust.verdict() == Level::Fail {
         // Whether the endpoint would have held it, nobody knows.
-        return format!("{achieved} of {asked}/s, {}.", tail(outcome));
+        return format!("{achieved} of {asked}/s, {}.", tail(results));
     }
     match hold {
         Hold::QueueGrows => format!(
@@ -97,11 +97,11 @@ fn open_answer(outcome: &Outcome, hold: Hold, shape: &RateShape) -> String {
                 per_second(tracked.offered_qps()),
                 per_second(tracked.accepted_qps()),
                 rate(dropped_qps),
-                tail(outcome)
+                tail(results)
             )
         }
         Hold::Held => {
-            format!("Held {asked}/s for {length}{}: {}.", failed_clause(tracked), tail(outcome))
+            format!("Held {asked}/s for {length}{}: {}.", failed_clause(tracked), tail(results))
         }
     }
 }
@@ -112,8 +112,8 @@ fn was_or_were(count: u64) -> String {
 }
 
 /// `p99 4.87 ms ± 0.21`, or as much of it as there is.
-fn tail(outcome: &Outcome) -> String {
-    let all = outcome.tracked.sums.headline_with_timeouts();
+fn tail(results: &Results) -> String {
+    let all = results.tracked.sums.headline_with_timeouts();
     let (needed, count) = (count_needed(P99), all.count());
     let value = |milli| all.percentile(milli).map_or("n/a".to_owned(), bounded);
     if count < needed {
@@ -121,8 +121,8 @@ fn tail(outcome: &Outcome) -> String {
     }
     let mut text = format!("p99 {}", value(P99));
     let is_bound = all.percentile(P99).is_some_and(|p99| p99.is_at_least);
-    let marked = outcome.trust.marks.iter().find(|m| m.series == "latency" && m.milli == P99);
-    let interval = outcome.trust.intervals.iter().find(|interval| interval.milli == P99);
+    let marked = results.trust.marks.iter().find(|m| m.series == "latency" && m.milli == P99);
+    let interval = results.trust.intervals.iter().find(|interval| interval.milli == P99);
     if let (Some(interval), Some(p99), false) = (interval, all.percentile(P99), is_bound) {
         let half = (interval.high_ns.saturating_sub(interval.low_ns)) as f64 / 2.0;
         write!(text, " ± {}", roughly(half / unit(p99.value as f64).1)).expect(WRITES);
@@ -141,12 +141,12 @@ fn bounded(bounded: Bounded) -> String {
 }
 
 /// The rate that was asked for, in words that `/s` can follow.
-fn asked(outcome: &Outcome, shape: &RateShape) -> String {
+fn asked(results: &Results, shape: &RateShape) -> String {
     match shape {
         RateShape::Constant(asked) => rate(*asked),
         RateShape::Ramp { from, to, .. } => format!("{} to {}", rate(*from), rate(*to)),
         RateShape::Series { .. } => {
-            let mean = outcome.target_qps().or(outcome.tracked.scheduled_qps());
+            let mean = results.target_qps().or(results.tracked.scheduled_qps());
             mean.map_or("n/a".to_owned(), |mean| format!("on average {}", rate(mean)))
         }
     }
@@ -185,22 +185,22 @@ fn failed_clause(tracked: &Totals) -> String {
 
 /// The second line: why the first says so. Nothing where the run did not come so far.
 pub fn reason(
-    outcome: &Outcome,
+    results: &Results,
     ending: &Ending,
     assessment: Option<&Assessment>,
 ) -> Option<String> {
-    let failures = &outcome.tracked.sums.failures;
+    let failures = &results.tracked.sums.failures;
     match ending {
         Ending::AllFailed { .. } => {
             let (kind, tally) = failures.iter().max_by_key(|(_, tally)| tally.count)?;
-            Some(match outcome.snapshot.first_message(tally).as_str() {
+            Some(match results.snapshot.first_message(tally).as_str() {
                 "" => format!("Most of them: {}.", kind.name()),
                 message => format!("Most of them: {}, first \"{message}\".", kind.name()),
             })
         }
-        Ending::Complete => match worst_of_instrument(&outcome.trust) {
+        Ending::Complete => match worst_of_instrument(&results.trust) {
             Some(check) => Some(sentence(&check.reason)),
-            None if outcome.facts.open.is_some() => blame(outcome),
+            None if results.facts.open.is_some() => blame(results),
             None => {
                 let verdict = &assessment?.verdict;
                 let text = sentence(&verdict.reason);
@@ -224,8 +224,8 @@ fn sentence(text: &str) -> String {
 }
 
 /// Whose the tail is, and the mean if that is another's.
-fn blame(outcome: &Outcome) -> Option<String> {
-    let trust = &outcome.trust;
+fn blame(results: &Results) -> Option<String> {
+    let trust = &results.trust;
     if trust.is_unstable {
         return None; // it has no tail
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::WRITES;
-use super::number::{grouped, roughly, significant, unit};
-use crate::report::Outcome;
+use crate::number::{grouped, roughly, significant, unit};
+use crate::report::Results;
 use crate::snapshot::{Bounded, Distribution, Sums, count_needed};
 use crate::trust::{Interval, Mark, Trust};
 
@@ -70,8 +70,8 @@ fn rows(sums: &Sums) -> Vec<Row<'_>> {
 }
 
 /// The table and, below it, why something in it is marked; empty without a value.
-pub fn table(outcome: &Outcome) -> String {
-    let (sums, trust) = (&outcome.tracked.sums, &outcome.trust);
+pub fn table(results: &Results) -> String {
+    let (sums, trust) = (&results.tracked.sums, &results.trust);
     let p99 = trust.intervals.iter().find(|interval| interval.milli == P99);
     let mut headings = COLUMNS.map(|(name, _)| name.to_owned()).to_vec();
     headings.push("max".to_owned());

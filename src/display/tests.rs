@@ -66,7 +66,7 @@ fn header_says_with_what_and_what() {
 
 /// The report of a run that nothing has judged.
 fn shown(snapshot: &Snapshot, facts: &RunFacts) -> String {
-    report(&Outcome::with_trust(snapshot, facts, Vec::new()))
+    report(&Results::with_trust(snapshot, facts, Vec::new()))
 }
 
 /// The facts of a run in which 8 requests were in flight.
@@ -254,7 +254,7 @@ fn status_table_is_shown_unless_all_are_one_2xx_code() {
 
 #[test]
 fn percentiles_that_need_more_answers_say_so() {
-    let table = |run: &Snapshot| table(&Outcome::with_trust(run, &facts(), Vec::new()));
+    let table = |run: &Snapshot| table(&Results::with_trust(run, &facts(), Vec::new()));
     let text = table(&finished(300, 0));
     let row = text.lines().nth(1).expect("the row of latencies");
     assert!(row.contains("n/a (needs 1 000)   n/a (needs 10 000)    1.000"), "{row}");
@@ -274,7 +274,7 @@ fn bytes_from_the_endpoint_cannot_steer_the_terminal() {
 }
 
 fn judged(snapshot: &Snapshot, facts: &RunFacts, trust: Trust) -> String {
-    report(&Outcome::with_trust(snapshot, facts, vec![trust]))
+    report(&Results::with_trust(snapshot, facts, vec![trust]))
 }
 
 /// A sound run with an interval, whose tail is the endpoint's.

@@ -1,13 +1,13 @@
 //! The lines on whether to believe a run: one if all is well, and words where it is not.
 
-use super::number::time;
-use crate::report::Outcome;
+use crate::number::time;
+use crate::report::Results;
 use crate::trust::{Check, Class, Level};
 
 /// One line; on WARN and FAIL each check that says so, and then what was found about the endpoint.
 /// Nothing if nothing was judged.
-pub fn trust_lines(outcome: &Outcome) -> Vec<String> {
-    let trust = &outcome.trust;
+pub fn trust_lines(results: &Results) -> Vec<String> {
+    let trust = &results.trust;
     if trust.checks.is_empty() {
         return Vec::new();
     }
@@ -17,7 +17,7 @@ pub fn trust_lines(outcome: &Outcome) -> Vec<String> {
         })
     };
     let mut lines = match trust.verdict() {
-        Level::Ok => vec![labelled("trust OK", &all_well(outcome))],
+        Level::Ok => vec![labelled("trust OK", &all_well(results))],
         level => {
             let label = if level == Level::Fail { "trust FAIL" } else { "trust WARN" };
             // The worst first; each says its cause and what to do.
@@ -39,14 +39,14 @@ fn text(check: &Check, verdict: Level) -> String {
 }
 
 /// What was looked at and found well.
-fn all_well(outcome: &Outcome) -> String {
-    let has = |id: &str| outcome.trust.checks.iter().any(|check| check.id == id);
-    let (sums, mut parts) = (&outcome.tracked.sums, Vec::new());
+fn all_well(results: &Results) -> String {
+    let has = |id: &str| results.trust.checks.iter().any(|check| check.id == id);
+    let (sums, mut parts) = (&results.tracked.sums, Vec::new());
     if let (true, Some(worst_ns)) = (has("D1"), sums.lateness.largest()) {
         parts.push("never early".to_owned());
         parts.push(format!("worst delay of ours {}", time(worst_ns)));
     }
-    if let Some(busy) = outcome.tracked.utilisation() {
+    if let Some(busy) = results.tracked.utilisation() {
         parts.push(format!("client {:.0} % busy", 100.0 * busy));
     }
     if has("D2") {

@@ -1,3 +1,5 @@
+//! Plans of whole command lines on invented hosts.
+
 use std::ffi::OsString;
 
 use std::sync::Arc;
@@ -183,7 +185,7 @@ fn the_written_configuration_has_every_default_filled_in() {
     ] {
         assert!(yaml.contains(line), "{line}\n{yaml}");
     }
-    assert_eq!(open.flags, ["-R", "5", "--timer", "dedicated", "--timer-core", "3"]);
+    assert_eq!(open.rate_flags, ["-R", "5", "--timer", "dedicated", "--timer-core", "3"]);
     assert_eq!(plan.report_dir, None);
     assert_eq!(plan.endpoints, ["http://127.0.0.1:4321/"]);
 }

@@ -3,7 +3,7 @@
 use super::hold::constant_rate;
 use super::verdict::{Ending, Limit};
 use super::{
-    GateOutcome, Hold, Outcome, RunFacts, assess, ending, hold, rate_text, suggested_rate,
+    GateOutcome, Hold, Results, RunFacts, assess, ending, hold, rate_text, suggested_rate,
 };
 use crate::expression::Expression;
 use crate::snapshot::Totals;
@@ -32,13 +32,13 @@ struct Change {
 }
 
 /// Three commands that test what the report says, or find out why it says nothing.
-pub fn next_commands(outcome: &Outcome) -> [NextCommand; 3] {
-    let facts = outcome.facts;
-    let ending = ending(outcome.snapshot);
+pub fn next_commands(results: &Results) -> [NextCommand; 3] {
+    let facts = results.facts;
+    let ending = ending(results.snapshot);
     let changes = match (&ending, &facts.open) {
-        (Ending::Complete, Some(_)) => by_hold(outcome),
+        (Ending::Complete, Some(_)) => by_hold(results),
         (Ending::Complete, None) => {
-            let assessment = assess(outcome.snapshot, facts);
+            let assessment = assess(results.snapshot, facts);
             by_limit(facts, assessment.and_then(|assessment| assessment.verdict.limit))
         }
         // Nothing is told above, so there is nothing to test below.
@@ -105,20 +105,20 @@ fn by_ending(facts: &RunFacts, ending: &Ending) -> Vec<NextCommand> {
 }
 
 /// What a complete open loop asks for, by whether its rate held.
-fn by_hold(outcome: &Outcome) -> Vec<Change> {
-    let facts = outcome.facts;
+fn by_hold(results: &Results) -> Vec<Change> {
+    let facts = results.facts;
     let at = |rate: f64, why| Change {
         flags: vec![("-R", Some(rate_text(rate)))],
         why,
         ..Change::default()
     };
     let rate = constant_rate(facts);
-    if outcome.trust.verdict() == Level::Fail {
+    if results.trust.verdict() == Level::Fail {
         let cores = more_cores(facts).map(|change| Change { why: "more cores for us", ..change });
         return cores.into_iter().chain(half_rate(facts)).chain([closed_loop()]).collect();
     }
-    let is_slo_missed = outcome.slo.iter().any(|gate| gate.outcome == GateOutcome::Missed);
-    let list = match hold(outcome) {
+    let is_slo_missed = results.slo.iter().any(|gate| gate.outcome == GateOutcome::Missed);
+    let list = match hold(results) {
         Some(Hold::Held) if is_slo_missed => [
             half_rate(facts)
                 .map(|change| Change { why: "does half the rate keep --slo?", ..change }),
@@ -127,7 +127,7 @@ fn by_hold(outcome: &Outcome) -> Vec<Change> {
             None,
         ],
         Some(Hold::Held) => [
-            connections_wanted(outcome).map(|count| Change {
+            connections_wanted(results).map(|count| Change {
                 connections: Some(count),
                 why: "connections that are open before they are needed",
                 ..Change::default()
@@ -137,7 +137,7 @@ fn by_hold(outcome: &Outcome) -> Vec<Change> {
             Some(closed_loop()),
         ],
         _ => [
-            suggested_rate(outcome).map(|rate| at(rate, "does it hold what it achieved?")),
+            suggested_rate(results).map(|rate| at(rate, "does it hold what it achieved?")),
             half_rate(facts),
             Some(closed_loop()),
             None,
@@ -147,14 +147,14 @@ fn by_hold(outcome: &Outcome) -> Vec<Change> {
 }
 
 /// How many connections would have been open in time, if requests waited for new ones.
-pub fn connections_wanted(outcome: &Outcome) -> Option<u32> {
-    let open = outcome.facts.open.as_ref()?;
-    let counters = &outcome.tracked.sums.counters;
-    let all = Totals::of(&outcome.snapshot.phases).sums.counters;
+pub fn connections_wanted(results: &Results) -> Option<u32> {
+    let open = results.facts.open.as_ref()?;
+    let counters = &results.tracked.sums.counters;
+    let all = Totals::of(&results.snapshot.phases).sums.counters;
     // What is closed is opened again, and needs no room of its own.
     let most = all.connections_opened.saturating_sub(all.connections_closed);
     let wanted = u32::try_from(most).unwrap_or(u32::MAX).min(open.max_connections);
-    (counters.waits_new_connection > 0 && wanted > outcome.facts.connections).then_some(wanted)
+    (counters.waits_new_connection > 0 && wanted > results.facts.connections).then_some(wanted)
 }
 
 fn half_rate(facts: &RunFacts) -> Option<Change> {
@@ -271,7 +271,8 @@ fn with(facts: &RunFacts, change: Change) -> NextCommand {
     let connections = change.connections.unwrap_or(facts.connections);
     line.extend(["-c".to_owned(), connections.to_string()]);
     let becomes_closed = facts.open.is_some() && change.command.is_some();
-    let mut typed = facts.flags.iter().peekable();
+    let rate_flags: &[String] = if becomes_closed { &[] } else { &facts.rate_flags };
+    let mut typed = rate_flags.iter().chain(&facts.flags).peekable();
     while let Some(word) = typed.next() {
         let value = typed.peek().map_or("", |value| value);
         if word == change.without || (becomes_closed && needs_schedule(word, value)) {
@@ -292,34 +293,16 @@ fn with(facts: &RunFacts, change: Change) -> NextCommand {
     NextCommand { line: quoted.join(" "), why: change.why }
 }
 
-/// Whether a flag with its value is one of open loops only.
+/// Whether a flag is a condition that only an open loop can answer.
 fn needs_schedule(flag: &str, value: &str) -> bool {
-    match flag {
-        "--slo" | "--fail-if" | "--abort-if" => {
-            Expression::parse(value).is_ok_and(|expression| expression.needs_schedule())
-        }
-        _ => OPEN_LOOP_FLAGS.contains(&flag),
-    }
+    ["--slo", "--fail-if", "--abort-if"].contains(&flag)
+        && Expression::parse(value).is_ok_and(|expression| expression.needs_schedule())
 }
 
 fn other(line: &str, why: &'static str) -> NextCommand {
     NextCommand { line: line.to_owned(), why }
 }
 
-/// Those with which closed loops are refused, as a run tells them.
-const OPEN_LOOP_FLAGS: [&str; 11] = [
-    "-R",
-    "--burstiness",
-    "--jitter",
-    "--ramp",
-    "--ramp-from",
-    "--ramp-time",
-    "--rate-series",
-    "--max-connections",
-    "--overload",
-    "--timer",
-    "--timer-core",
-];
 const EMBEDDED: &str = "loadgen-uring max-throughput";
 /// What is proposed as a longer run.
 const LONGER_NS: u64 = 30_000_000_000;
@@ -467,11 +450,9 @@ mod tests {
     fn an_open_loop_gets_commands_that_fit_how_it_ended_and_all_of_them_are_valid() {
         let url = "http://10.0.0.2:8000/";
         let mut facts = open_facts();
-        facts.flags = "-R 1000 --max-connections 200 --timer hybrid --slo p99:5ms \
-                       --fail-if achieved<0.9*target -d 10s"
-            .split(' ')
-            .map(str::to_owned)
-            .collect();
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        facts.rate_flags = words("-R 1000 --max-connections 200 --timer hybrid");
+        facts.flags = words("--slo p99:5ms --fail-if achieved<0.9*target -d 10s");
         let rest =
             format!("{url} -c 64 -R 1000 --max-connections 200 --timer hybrid --slo p99:5ms");
         let rest = rest.replace("-R 1000 ", "");
@@ -514,8 +495,8 @@ mod tests {
             ),
         ];
         for (run, trust, expected) in cases {
-            let outcome = Outcome::with_trust(run, &facts, vec![trust]);
-            let lines = next_commands(&outcome).map(|next| next.line);
+            let results = Results::with_trust(run, &facts, vec![trust]);
+            let lines = next_commands(&results).map(|next| next.line);
             assert_eq!(lines, expected);
             lines.iter().for_each(|line| parses(line));
         }
@@ -529,13 +510,13 @@ mod tests {
         recording.counters.connections_opened = 100;
         recording.counters.connections_closed = 4;
         let run = open_run(&recording);
-        let outcome = Outcome::with_trust(&run, &facts, Vec::new());
-        assert_eq!(connections_wanted(&outcome), Some(96));
-        let [first, ..] = next_commands(&outcome);
+        let results = Results::with_trust(&run, &facts, Vec::new());
+        assert_eq!(connections_wanted(&results), Some(96));
+        let [first, ..] = next_commands(&results);
         assert!(first.line.contains(" -c 96 "), "{}", first.line);
         recording.counters.connections_closed = 36;
         let run = open_run(&recording);
-        let outcome = Outcome::with_trust(&run, &facts, Vec::new());
-        assert_eq!(connections_wanted(&outcome), None, "reopened, not grown");
+        let results = Results::with_trust(&run, &facts, Vec::new());
+        assert_eq!(connections_wanted(&results), None, "reopened, not grown");
     }
 }

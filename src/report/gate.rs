@@ -1,8 +1,8 @@
 //! Conditions on a finished run: what `--slo` and `--fail-if` say of its figures.
 
-use super::Outcome;
+use super::Results;
 use crate::expression::{Expression, Metric, Operator, Stat};
-use crate::snapshot::{Bounded, Censored, Distribution, Totals, count_needed};
+use crate::snapshot::{Censored, Distribution, Length, count_needed, figure};
 
 /// A figure that an expression names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,21 +51,21 @@ pub struct Gate {
 impl Gate {
     /// Judges one condition. An `--slo` must be shown to hold, a `--fail-if` to be true: where a
     /// figure is not defined, the first is missed and the second is not.
-    pub fn judge(expression: &Expression, is_slo: bool, outcome: &Outcome) -> Gate {
-        let target = outcome.target_qps();
-        let mut figure = figure(&outcome.tracked, &expression.metric, target);
+    pub fn judge(expression: &Expression, is_slo: bool, results: &Results) -> Gate {
+        let target = results.target_qps();
+        let mut figure = told(results, &expression.metric, target);
         if expression.of_target && target.is_none() {
             figure = Err("there is no one target rate to compare with".to_owned());
         }
         // A longer run would have seen more.
-        if let (Ok(figure), true) = (&mut figure, outcome.trust.is_unstable) {
+        if let (Ok(figure), true) = (&mut figure, results.trust.is_unstable) {
             figure.is_at_least |= grows_with_the_queue(&expression.metric);
         }
         let truth = figure.as_ref().ok().and_then(|figure| truth(expression, *figure, target));
         let is_as_wished = if is_slo { truth == Some(true) } else { truth != Some(true) };
         Gate {
             text: expression.text.clone(),
-            outcome: match (outcome.is_untrusted(), is_as_wished) {
+            outcome: match (results.is_untrusted(), is_as_wished) {
                 (true, _) => GateOutcome::Untrusted,
                 (false, true) => GateOutcome::Held,
                 (false, false) => GateOutcome::Missed,
@@ -99,82 +99,58 @@ fn truth(expression: &Expression, figure: Figure, target: Option<f64>) -> Option
 }
 
 /// The figure that an expression names, in its unit; `Err` says why there is none.
-pub fn figure(totals: &Totals, metric: &Metric, target: Option<f64>) -> Result<Figure, String> {
-    let sums = &totals.sums;
-    let counters = &sums.counters;
-    let exact = |value: f64| Ok(Figure { value, is_at_least: false });
-    let rate = |rate: Option<f64>, why: &str| rate.ok_or_else(|| why.to_owned()).and_then(exact);
-    let share = |count: u64, of: u64| match of {
-        0 => Err("no request ended".to_owned()),
-        _ => exact(count as f64 / of as f64),
+fn told(results: &Results, metric: &Metric, target: Option<f64>) -> Result<Figure, String> {
+    let (totals, sums) = (&results.tracked, &results.tracked.sums);
+    if let Metric::Latency(stat) = metric {
+        return of_headline(&sums.headline_with_timeouts(), sums.headline(), *stat);
+    }
+    if metric.needs_goodput() && results.facts.goodput.is_empty() {
+        return Err("there was no --goodput".to_owned());
+    }
+    let (series, stat) = match metric {
+        Metric::Service(stat) => (&sums.service, stat),
+        Metric::Lateness(stat) => (&sums.lateness, stat),
+        Metric::PoolWait(stat) => (&sums.pool_wait, stat),
+        Metric::Ttfb(stat) => (&sums.ttfb, stat),
+        Metric::Connect(stat) => (&sums.connect, stat),
+        _ => (&sums.service, &Stat::Max),
     };
-    let no_schedule = "this load has no schedule";
-    match *metric {
-        Metric::Latency(stat) => of_headline(&sums.headline_with_timeouts(), sums.headline(), stat),
-        Metric::Service(stat) => of_series(&sums.service, stat),
-        Metric::Lateness(stat) => of_series(&sums.lateness, stat),
-        Metric::PoolWait(stat) => of_series(&sums.pool_wait, stat),
-        Metric::Ttfb(stat) => of_series(&sums.ttfb, stat),
-        Metric::Connect(stat) => of_series(&sums.connect, stat),
-        Metric::Failed => exact(counters.failed as f64),
-        Metric::FailedShare => share(counters.failed, counters.completed + counters.failed),
-        Metric::Completed => exact(counters.completed as f64),
-        Metric::Dropped => exact(counters.dropped as f64),
-        Metric::DroppedShare => share(counters.dropped, counters.scheduled),
-        Metric::Qps => rate(totals.qps(), "no request succeeded"),
-        Metric::Offered => rate(totals.offered_qps(), no_schedule),
-        Metric::Scheduled => rate(totals.scheduled_qps(), no_schedule),
-        Metric::Goodput | Metric::GoodputShare => Err("goodput was not measured".to_owned()),
-        Metric::Target => rate(target, no_schedule),
+    check_count(*stat, series.count())?;
+    let length = Length { duration_ns: totals.duration_ns, scheduled_ns: totals.load_ns, target };
+    match figure(sums, &length, metric) {
+        Some(value) => Ok(Figure { value, is_at_least: false }),
+        None => Err("nothing defines it in this run".to_owned()),
     }
 }
 
 fn of_headline(all: &Censored, completed: &Distribution, stat: Stat) -> Result<Figure, String> {
+    check_count(stat, all.count())?;
     let figure = match stat {
-        Stat::Min => return of_series(completed, stat),
-        Stat::Mean => all.mean().map(|(value, is_at_least)| Figure { value, is_at_least }),
-        Stat::Max => all.largest().map(Figure::from),
+        Stat::Min => completed.smallest().map(|ns| (ns as f64, false)),
+        Stat::Mean => all.mean(),
+        Stat::Max => all.largest().map(|max| (max.value as f64, max.is_at_least)),
         Stat::Percentile(percent) => {
-            let milli = milli(percent);
-            check_count(milli, all.count())?;
-            all.percentile(milli).map(Figure::from)
+            let bounded = all.percentile(milli(percent));
+            bounded.map(|bounded| (bounded.value as f64, bounded.is_at_least))
         }
     };
-    figure.ok_or_else(|| NO_VALUE.to_owned())
+    figure
+        .map(|(value, is_at_least)| Figure { value, is_at_least })
+        .ok_or_else(|| "no request succeeded".to_owned())
 }
 
-fn of_series(series: &Distribution, stat: Stat) -> Result<Figure, String> {
-    let value = match stat {
-        Stat::Min => series.smallest().map(|ns| ns as f64),
-        Stat::Mean => series.mean(),
-        Stat::Max => series.largest().map(|ns| ns as f64),
-        Stat::Percentile(percent) => {
-            let milli = milli(percent);
-            check_count(milli, series.count())?;
-            series.percentile(milli).map(|ns| ns as f64)
-        }
-    };
-    value.map(|value| Figure { value, is_at_least: false }).ok_or_else(|| NO_VALUE.to_owned())
-}
-
-impl From<Bounded> for Figure {
-    fn from(bounded: Bounded) -> Figure {
-        Figure { value: bounded.value as f64, is_at_least: bounded.is_at_least }
+/// A percentile of few values is no figure.
+fn check_count(stat: Stat, count: u64) -> Result<(), String> {
+    let Stat::Percentile(percent) = stat else { return Ok(()) };
+    match count_needed(milli(percent)) {
+        needed if count < needed => Err(format!("it needs {needed} values, has {count}")),
+        _ => Ok(()),
     }
 }
 
 fn milli(percent: f64) -> u32 {
     (percent * 1000.0).round() as u32
 }
-
-fn check_count(milli: u32, count: u64) -> Result<(), String> {
-    match count_needed(milli) {
-        needed if count < needed => Err(format!("it needs {needed} values, has {count}")),
-        _ => Ok(()),
-    }
-}
-
-const NO_VALUE: &str = "no request has a value of it";
 
 #[cfg(test)]
 mod tests {
@@ -212,28 +188,28 @@ mod tests {
         ];
         let facts = gates(&cases.map(|(text, _)| text), &cases.map(|(text, _)| text));
         let run = open_run(&open_recorded(10_000));
-        let outcome = Outcome::with_trust(&run, &facts, Vec::new());
-        for ((text, is_true), gate) in cases.iter().zip(&outcome.slo) {
+        let results = Results::with_trust(&run, &facts, Vec::new());
+        for ((text, is_true), gate) in cases.iter().zip(&results.slo) {
             assert_eq!(gate.outcome == GateOutcome::Held, *is_true, "--slo {text}: {gate:?}");
         }
-        for ((text, is_true), gate) in cases.iter().zip(&outcome.fail_if) {
+        for ((text, is_true), gate) in cases.iter().zip(&results.fail_if) {
             assert_eq!(gate.outcome == GateOutcome::Missed, *is_true, "--fail-if {text}: {gate:?}");
         }
     }
 
     #[test]
     fn what_is_not_defined_misses_a_goal_and_fails_no_run() {
-        let texts = ["p99<1s", "goodput>95%"];
+        let texts = ["p99<1s", "goodput>95%", "lateness.p99<1s"];
         let facts = gates(&texts, &texts);
         let run = open_run(&open_recorded(50));
-        let outcome = Outcome::with_trust(&run, &facts, Vec::new());
-        for gate in &outcome.slo {
+        let results = Results::with_trust(&run, &facts, Vec::new());
+        for gate in &results.slo {
             assert_eq!(gate.outcome, GateOutcome::Missed, "{gate:?}");
         }
-        for gate in &outcome.fail_if {
+        for gate in &results.fail_if {
             assert_eq!(gate.outcome, GateOutcome::Held, "{gate:?}");
         }
-        assert_eq!(outcome.slo[0].figure, Err("it needs 1000 values, has 50".to_owned()));
+        assert_eq!(results.slo[0].figure, Err("it needs 1000 values, has 50".to_owned()));
     }
 
     #[test]
@@ -242,13 +218,13 @@ mod tests {
         let texts = ["p99<500ms", "p99<2s", "p99>500ms", "p99>2s", "p50<10ms"];
         let facts = gates(&texts, &texts);
         let run = open_run(&timed_out(9_800, 200));
-        let outcome = Outcome::with_trust(&run, &facts, Vec::new());
+        let results = Results::with_trust(&run, &facts, Vec::new());
         let held = |list: &[Gate]| -> Vec<bool> {
             list.iter().map(|gate| gate.outcome == GateOutcome::Held).collect()
         };
-        assert_eq!(held(&outcome.slo), [false, false, true, false, true]);
-        assert_eq!(held(&outcome.fail_if), [true, true, false, true, false]);
-        let p99 = outcome.slo[0].figure.clone().expect("a figure");
+        assert_eq!(held(&results.slo), [false, false, true, false, true]);
+        assert_eq!(held(&results.fail_if), [true, true, false, true, false]);
+        let p99 = results.slo[0].figure.clone().expect("a figure");
         assert_eq!(p99, Figure { value: 1e9, is_at_least: true });
     }
 
@@ -256,12 +232,12 @@ mod tests {
     fn while_the_queue_grows_no_goal_of_the_latency_is_shown_to_hold() {
         let facts = gates(&["p99<2ms", "p99<1h", "service.p99<3ms"], &["p99>2ms", "p99>1h"]);
         let run = overloaded();
-        let outcome = Outcome::with_trust(&run, &facts, vec![unstable()]);
+        let results = Results::with_trust(&run, &facts, vec![unstable()]);
         let outcomes =
             |list: &[Gate]| -> Vec<GateOutcome> { list.iter().map(|gate| gate.outcome).collect() };
         use GateOutcome::{Held, Missed};
-        assert_eq!(outcomes(&outcome.slo), [Missed, Missed, Held]);
-        assert_eq!(outcomes(&outcome.fail_if), [Missed, Held]);
+        assert_eq!(outcomes(&results.slo), [Missed, Missed, Held]);
+        assert_eq!(outcomes(&results.fail_if), [Missed, Held]);
     }
 
     #[test]
@@ -280,12 +256,12 @@ mod tests {
         };
         let mut facts = gates(&["p99<3ms", "p99<1ms"], &["p99>1ms"]);
         let run = open_run(&open_recorded(10_000));
-        let outcome = Outcome::with_trust(&run, &facts, vec![failed.clone()]);
-        let gates = outcome.slo.iter().chain(&outcome.fail_if);
+        let results = Results::with_trust(&run, &facts, vec![failed.clone()]);
+        let gates = results.slo.iter().chain(&results.fail_if);
         assert!(gates.clone().all(|gate| gate.outcome == GateOutcome::Untrusted), "{gates:?}");
         facts.is_untrusted_allowed = true;
-        let outcome = Outcome::with_trust(&run, &facts, vec![failed]);
-        assert_eq!(outcome.slo[0].outcome, GateOutcome::Held);
-        assert_eq!(outcome.slo[1].outcome, GateOutcome::Missed);
+        let results = Results::with_trust(&run, &facts, vec![failed]);
+        assert_eq!(results.slo[0].outcome, GateOutcome::Held);
+        assert_eq!(results.slo[1].outcome, GateOutcome::Missed);
     }
 }

@@ -1,6 +1,6 @@
 //! Whether an open loop held the rate that it was asked to have.
 
-use super::{Outcome, RunFacts};
+use super::{Results, RunFacts};
 
 /// Share of the scheduled queries that may never have begun in a load that held.
 const UNTAKEN_SHARE_MAX: f64 = 0.001;
@@ -27,12 +27,12 @@ pub enum Hold {
 }
 
 /// Whether the tracked phases of an open loop held their rate; `None` in closed loop.
-pub fn hold(outcome: &Outcome) -> Option<Hold> {
-    let counters = &outcome.tracked.sums.counters;
-    if !outcome.tracked.sums.has_schedule() {
+pub fn hold(results: &Results) -> Option<Hold> {
+    let counters = &results.tracked.sums.counters;
+    if !results.tracked.sums.has_schedule() {
         return None;
     }
-    Some(if outcome.trust.is_unstable {
+    Some(if results.trust.is_unstable {
         Hold::QueueGrows
     } else if counters.untaken as f64 > UNTAKEN_SHARE_MAX * counters.scheduled as f64 {
         Hold::NeverBegun { untaken: counters.untaken }
@@ -45,9 +45,9 @@ pub fn hold(outcome: &Outcome) -> Option<Hold> {
 
 /// The rate to try after one that did not hold, rounded down to two digits; `None` where nothing
 /// was achieved, or where one `-R` does not set the rate.
-pub fn suggested_rate(outcome: &Outcome) -> Option<f64> {
-    constant_rate(outcome.facts)?;
-    let achieved = outcome.tracked.qps().filter(|qps| *qps > 0.0)?;
+pub fn suggested_rate(results: &Results) -> Option<f64> {
+    constant_rate(results.facts)?;
+    let achieved = results.tracked.qps().filter(|qps| *qps > 0.0)?;
     let rate = SUGGESTED_SHARE * achieved;
     let step = 10f64.powi(rate.log10().floor() as i32 - 1);
     Some((rate / step).floor() * step)
@@ -109,7 +109,7 @@ mod tests {
             recording.counters.scheduled += untaken + dropped;
             let run = open_run(&recording);
             let trust = Trust { is_unstable, ..Trust::default() };
-            hold(&Outcome::with_trust(&run, &facts, vec![trust])).expect("an open loop")
+            hold(&Results::with_trust(&run, &facts, vec![trust])).expect("an open loop")
         };
         assert_eq!(told(false, 0, 0), Hold::Held);
         assert_eq!(told(false, 10, 0), Hold::Held, "the last instants of a phase");
@@ -127,7 +127,7 @@ mod tests {
         let mut run = open_run(&recording);
         run.phases[0].load_end_ns = 0;
         run.phases[0].issue_end_ns = 1_262_500_000;
-        let rate = suggested_rate(&Outcome::with_trust(&run, &facts, Vec::new())).expect("a rate");
+        let rate = suggested_rate(&Results::with_trust(&run, &facts, Vec::new())).expect("a rate");
         assert_eq!(rate_text(rate), "36k");
     }
 }

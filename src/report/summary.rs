@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Assessment, Gate, Limit, Outcome, RunFacts, Verdict, assess, assess_phase, printable,
-    target_qps, without_user_info,
+    Assessment, Gate, Limit, Results, RunFacts, Verdict, assess, assess_phase, goals_text,
+    printable, target_qps, without_user_info,
 };
 use crate::config::overload_text;
 use crate::snapshot::{
@@ -83,31 +83,31 @@ struct Part<'a> {
 
 /// The text of `performance/result_summary.json`, also what `--json` prints: the tracked phases
 /// together.
-pub fn result_summary(outcome: &Outcome) -> String {
-    let snapshot = outcome.snapshot;
+pub fn result_summary(results: &Results) -> String {
+    let snapshot = results.snapshot;
     let part = Part {
-        totals: &outcome.tracked,
-        assessment: assess(snapshot, outcome.facts),
-        trust: &outcome.trust,
+        totals: &results.tracked,
+        assessment: assess(snapshot, results.facts),
+        trust: &results.trust,
         state: snapshot.state,
         is_complete: snapshot.is_complete(),
         counters: run_counters(snapshot),
     };
-    let mut summary = summary(outcome, &part);
-    summary.slo = outcome.slo.iter().map(gate_json).collect();
-    summary.fail_if = outcome.fail_if.iter().map(gate_json).collect();
-    summary.phases = (0..snapshot.phases.len()).map(|index| phase_entry(outcome, index)).collect();
+    let mut summary = summary(results, &part);
+    summary.slo = results.slo.iter().map(gate_json).collect();
+    summary.fail_if = results.fail_if.iter().map(gate_json).collect();
+    summary.phases = (0..snapshot.phases.len()).map(|index| phase_entry(results, index)).collect();
     pretty(&summary)
 }
 
 /// The text of `phases/<name>/result_summary.json`: the same for one phase of the snapshot, by its
 /// index.
-pub fn phase_summary(outcome: &Outcome, index: usize) -> String {
-    pretty(&summary_of_phase(outcome, index))
+pub fn phase_summary(results: &Results, index: usize) -> String {
+    pretty(&summary_of_phase(results, index))
 }
 
 /// One of `phases[]`: its name, and its figures without what holds for the whole run.
-fn phase_entry(outcome: &Outcome, index: usize) -> Value {
+fn phase_entry(results: &Results, index: usize) -> Value {
     const RUN_WIDE: [&str; 8] = [
         "test_started_at",
         "run_config",
@@ -118,35 +118,35 @@ fn phase_entry(outcome: &Outcome, index: usize) -> Value {
         "definitions",
         "phases",
     ];
-    let phase = &outcome.snapshot.phases[index];
+    let phase = &results.snapshot.phases[index];
     let mut entry = Map::new();
     entry.insert("name".to_owned(), phase.name.as_str().into());
     entry.insert("phase_type".to_owned(), phase.kind.name().into());
-    let figures = serde_json::to_value(summary_of_phase(outcome, index))
+    let figures = serde_json::to_value(summary_of_phase(results, index))
         .expect("numbers, texts and string keys always serialise");
     let Value::Object(figures) = figures else { unreachable!("a struct is an object") };
     entry.extend(figures.into_iter().filter(|(key, _)| !RUN_WIDE.contains(&key.as_str())));
     Value::Object(entry)
 }
 
-fn summary_of_phase(outcome: &Outcome, index: usize) -> Summary {
-    let phase = &outcome.snapshot.phases[index];
+fn summary_of_phase(results: &Results, index: usize) -> Summary {
+    let phase = &results.snapshot.phases[index];
     let totals = Totals::of([phase]);
     let unjudged = Trust::default();
     let part = Part {
         totals: &totals,
-        assessment: assess_phase(outcome.snapshot, outcome.facts, index),
-        trust: outcome.phase_trust.get(index).unwrap_or(&unjudged),
+        assessment: assess_phase(results.snapshot, results.facts, index),
+        trust: results.phase_trust.get(index).unwrap_or(&unjudged),
         state: phase.state,
         is_complete: phase.state == State::Complete && phase.in_flight_at_end == 0,
         counters: phase_counters(&totals),
     };
-    summary(outcome, &part)
+    summary(results, &part)
 }
 
 /// The figures of a part; gates and phases are of the run alone.
-fn summary(outcome: &Outcome, part: &Part) -> Summary {
-    let (snapshot, facts) = (outcome.snapshot, outcome.facts);
+fn summary(results: &Results, part: &Part) -> Summary {
+    let (snapshot, facts) = (results.snapshot, results.facts);
     let (totals, sums) = (part.totals, &part.totals.sums);
     let assessment = part.assessment.as_ref();
     Summary {
@@ -182,7 +182,7 @@ fn summary(outcome: &Outcome, part: &Part) -> Summary {
         latency_origin: if sums.has_schedule() { "scheduled" } else { "sent" },
         scheduled_qps: totals.scheduled_qps(),
         offered_qps: totals.offered_qps(),
-        goodput: None,
+        goodput: goodput(totals, facts),
         intervals: intervals_json(&part.trust.intervals),
         breakdown: breakdown_json(sums, part.trust),
         little_ratio: assessment.and_then(|assessment| assessment.little_ratio),
@@ -391,6 +391,12 @@ fn gate_json(gate: &Gate) -> Value {
     })
 }
 
+/// Completed per second that kept every goal; `None` without goals.
+fn goodput(totals: &Totals, facts: &RunFacts) -> Option<f64> {
+    (!facts.goodput.is_empty() && totals.duration_ns > 0)
+        .then(|| totals.sums.counters.good as f64 * 1e9 / totals.duration_ns as f64)
+}
+
 /// LoadGen's rule: the first completion only opens the window.
 fn legacy_qps(totals: &Totals) -> Option<f64> {
     (totals.sums.counters.completed >= 2 && totals.window_ns > 0)
@@ -458,6 +464,7 @@ fn run_config(facts: &RunFacts) -> Value {
         "overload": open.map(|open| overload_text(open.overload)),
         "timer": open.map(|open| open.timer.name()),
         "timer_reason": open.map(|open| &open.timer_reason),
+        "goodput": (!facts.goodput.is_empty()).then(|| goals_text(&facts.goodput)),
         "order": (!facts.order.is_empty()).then_some(&facts.order),
         "requests": tracked.and_then(|phase| phase.requests),
         "duration_ns": tracked.and_then(|phase| phase.duration_ns),

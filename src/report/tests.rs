@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::request::secret::Secrets;
-use crate::snapshot::{ClockFacts, PhaseTotals, State};
+use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, State};
 use crate::trust::{Check, Class};
 
 /// A plan of a performance phase of 5 s.
@@ -88,7 +88,13 @@ pub fn run_of(recording: &Recording) -> Snapshot {
             reason: String::new(),
         },
         cores: vec![Some(0), Some(1)],
-        clock: ClockFacts { source: "tsc", ticks_per_s: 2.45e9, error_ns_max: 40 },
+        clock: ClockFacts {
+            source: "tsc",
+            ticks_per_s: 2.45e9,
+            error_ns_max: 40,
+            ..ClockFacts::default()
+        },
+        conditions: Conditions::default(),
         connections_open: 64,
         phases: vec![phase],
         secrets: Secrets::default(),
@@ -120,7 +126,8 @@ pub fn open_plan() -> plan::Phase {
 pub fn open_facts() -> RunFacts {
     RunFacts {
         command: "poisson".to_owned(),
-        flags: ["-R", "1000", "-d", "10s"].map(str::to_owned).to_vec(),
+        rate_flags: ["-R", "1000"].map(str::to_owned).to_vec(),
+        flags: ["-d", "10s"].map(str::to_owned).to_vec(),
         seed: Some(42),
         order: "shuffle".to_owned(),
         order_seed: Some(42),
@@ -241,8 +248,8 @@ fn parsed(snapshot: &Snapshot) -> Value {
 }
 
 fn told(snapshot: &Snapshot, facts: &RunFacts, trust: Vec<Trust>) -> Value {
-    let outcome = Outcome::with_trust(snapshot, facts, trust);
-    serde_json::from_str(&result_summary(&outcome)).expect("valid JSON")
+    let results = Results::with_trust(snapshot, facts, trust);
+    serde_json::from_str(&result_summary(&results)).expect("valid JSON")
 }
 
 /// The keys of `endpoints`' file, in its order.
@@ -351,7 +358,7 @@ fn warmup_is_in_its_own_phase_and_in_no_tracked_figure() {
 fn one_phase_has_the_keys_of_the_whole() {
     let snapshot = finished(5, 0);
     let facts = facts();
-    let text = phase_summary(&Outcome::with_trust(&snapshot, &facts, Vec::new()), 0);
+    let text = phase_summary(&Results::with_trust(&snapshot, &facts, Vec::new()), 0);
     let phase: Value = serde_json::from_str(&text).expect("valid JSON");
     assert_eq!(keys(&phase), keys(&parsed(&snapshot)));
     assert_eq!(phase["counters"]["samples_completed"], 5);
@@ -504,7 +511,7 @@ fn gates_are_told_with_their_figures() {
     assert_eq!(slo["value"], p(&summary["latency"], "99.0"));
     let fail_if = json!([{
         "expression": "goodput<90%", "verdict": "held", "value": null, "at_least": null,
-        "reason": "goodput was not measured",
+        "reason": "there was no --goodput",
     }]);
     assert_eq!(summary["fail_if"], fail_if);
 }

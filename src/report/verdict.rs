@@ -4,7 +4,7 @@
 //! Pure functions over facts. The rule is told in `docs/METRICS.md`; what is inferred rather than
 //! measured says so.
 
-use super::{Gate, GateOutcome, Outcome};
+use super::{Gate, GateOutcome, Results};
 use crate::error::Error;
 use crate::plan;
 use crate::snapshot::{PhaseTotals, Snapshot, State, Totals};
@@ -85,13 +85,13 @@ pub fn ending(snapshot: &Snapshot) -> Ending {
 
 /// The exit code, and for every code but 0 the one line on stderr that gives the reason.
 ///
-/// `is_quit`: the second Ctrl-C came. `error`: usage or set-up. `outcome`: what was measured, if
+/// `is_quit`: the second Ctrl-C came. `error`: usage or set-up. `results`: what was measured, if
 /// anything ran. The first of 130, 2, 3, 1, 6, 4 that holds wins: figures that are not to be
 /// believed pass no gate and fail none.
 pub fn exit_code(
     is_quit: bool,
     error: Option<&Error>,
-    outcome: Option<&Outcome>,
+    results: Option<&Results>,
 ) -> (u8, Option<String>) {
     if is_quit {
         let reason = "stopped at once by the second Ctrl-C; the drain was not waited for";
@@ -100,15 +100,15 @@ pub fn exit_code(
     if let Some(error) = error {
         return (error.exit_code(), Some(error.to_string()));
     }
-    let Some(outcome) = outcome else {
+    let Some(results) = results else {
         return (0, None);
     };
     let told = |code, reason: String| (code, Some(super::printable(&reason)));
-    if let Some(reason) = incomplete(outcome.snapshot) {
+    if let Some(reason) = incomplete(results.snapshot) {
         return told(1, reason);
     }
-    if outcome.is_untrusted() {
-        let cause = worst_of_instrument(&outcome.trust).map_or("", |check| &check.reason);
+    if results.is_untrusted() {
+        let cause = worst_of_instrument(&results.trust).map_or("", |check| &check.reason);
         return told(
             6,
             format!(
@@ -117,7 +117,7 @@ pub fn exit_code(
             ),
         );
     }
-    let gates = [("--slo", "was missed", &outcome.slo), ("--fail-if", "is true", &outcome.fail_if)];
+    let gates = [("--slo", "was missed", &results.slo), ("--fail-if", "is true", &results.fail_if)];
     let missed = gates.iter().flat_map(|(flag, word, list)| {
         let missed = list.iter().filter(|gate| gate.outcome == GateOutcome::Missed);
         missed.map(move |gate| format!("{flag} '{}' {word}{}", gate.text, undefined(gate)))
@@ -370,9 +370,9 @@ mod tests {
         ];
         let facts = facts();
         for (is_quit, error, snapshot, code, reason) in cases {
-            let outcome =
-                snapshot.map(|snapshot| Outcome::with_trust(snapshot, &facts, Vec::new()));
-            let (got, line) = exit_code(is_quit, error, outcome.as_ref());
+            let results =
+                snapshot.map(|snapshot| Results::with_trust(snapshot, &facts, Vec::new()));
+            let (got, line) = exit_code(is_quit, error, results.as_ref());
             assert_eq!(got, code, "{reason}");
             assert_eq!(line.is_none(), code == 0, "every code but 0 has a reason");
             assert!(line.unwrap_or_default().starts_with(reason), "{reason}");
@@ -392,7 +392,7 @@ mod tests {
                 is_untrusted_allowed: is_allowed,
                 ..facts()
             };
-            exit_code(false, None, Some(&Outcome::with_trust(run, &facts, vec![trust])))
+            exit_code(false, None, Some(&Results::with_trust(run, &facts, vec![trust])))
         };
         let (good, bad) = (Trust::default, || trust_of(Level::Fail));
         assert_eq!(code(&run, good(), false, "p50<2ms", "failed>1%"), (0, None));

@@ -1,11 +1,11 @@
 //! What ends a run early: nothing but failures, silence, its time limit, or a rule of the user.
 
 use loadgen_shards::recorder::Recording;
+use loadgen_shards::schedule::SchedulePlan;
 use loadgen_shards::sys::time::monotonic_ns;
 
-use crate::expression::{Metric, Stat};
-use crate::plan::Plan;
-use crate::snapshot::{Distribution, PhaseTotals, Snapshot, State};
+use crate::plan::{self, Plan};
+use crate::snapshot::{Length, PhaseTotals, Snapshot, State, figure};
 
 /// What the rules remember.
 pub struct Rules {
@@ -66,53 +66,24 @@ impl Rules {
             return None;
         }
         self.checked_ns = now_ns;
-        let phase = snapshot.phases.iter().rfind(|phase| phase.state >= State::Live)?;
+        let mut phases = snapshot.phases.iter().zip(&plan.phases);
+        let (phase, planned) = phases.rfind(|(phase, _)| phase.state >= State::Live)?;
+        let length = length_of(phase, planned, now_ns);
         plan.abort_if
             .iter()
-            .find(|rule| rule.holds(|metric| figure(phase, metric, now_ns)) == Some(true))
+            .find(|rule| rule.holds(|metric| figure(&phase.sums, &length, metric)) == Some(true))
             .map(|rule| format!("--abort-if '{}' became true", rule.text))
     }
 }
 
-/// A figure of the running phase; `None` while it is not known.
-fn figure(phase: &PhaseTotals, metric: &Metric, now_ns: u64) -> Option<f64> {
-    let counters = &phase.sums.counters;
-    match *metric {
-        Metric::Latency(stat) => of(&phase.sums.service, stat),
-        Metric::Ttfb(stat) => of(&phase.sums.ttfb, stat),
-        Metric::Connect(stat) => of(&phase.sums.connect, stat),
-        Metric::Failed => Some(counters.failed as f64),
-        Metric::FailedShare => {
-            let ended = counters.completed + counters.failed;
-            (ended > 0).then(|| counters.failed as f64 / ended as f64)
-        }
-        Metric::Completed => Some(counters.completed as f64),
-        Metric::Qps => {
-            let length_ns = now_ns.saturating_sub(phase.start_ns);
-            (length_ns >= CHECK_NS).then(|| counters.completed as f64 * 1e9 / length_ns as f64)
-        }
-        Metric::Service(_)
-        | Metric::Lateness(_)
-        | Metric::PoolWait(_)
-        | Metric::Dropped
-        | Metric::DroppedShare
-        | Metric::Offered
-        | Metric::Scheduled
-        | Metric::Goodput
-        | Metric::GoodputShare
-        | Metric::Target => None,
+/// What is known of a running phase; rates not before its first second.
+fn length_of(phase: &PhaseTotals, plan: &plan::Phase, now_ns: u64) -> Length {
+    let age_ns = now_ns.saturating_sub(phase.start_ns);
+    if phase.start_ns == 0 || age_ns < CHECK_NS {
+        return Length::default();
     }
-}
-
-fn of(distribution: &Distribution, stat: Stat) -> Option<f64> {
-    match stat {
-        Stat::Min => distribution.smallest().map(|ns| ns as f64),
-        Stat::Max => distribution.largest().map(|ns| ns as f64),
-        Stat::Mean => distribution.mean(),
-        Stat::Percentile(p) => {
-            distribution.percentile((p * 1000.0).round() as u32).map(|ns| ns as f64)
-        }
-    }
+    let target = |schedule: &SchedulePlan| schedule.profile.expected(age_ns) * 1e9 / age_ns as f64;
+    Length { duration_ns: age_ns, scheduled_ns: age_ns, target: plan.schedule.as_ref().map(target) }
 }
 
 /// The user's rules are looked at each second.

@@ -175,7 +175,7 @@ impl Distribution {
         self.at_rank(self.rank(milli))
     }
 
-    /// The value of this rank in ascending order, 1-based.
+    /// The value of a 1-based rank; `None` above the count.
     pub fn at_rank(&self, rank: u64) -> Option<u64> {
         let mut below = 0;
         let bucket = self.histogram.iter_recorded().find(|bucket| {

@@ -192,6 +192,10 @@ fn clock(facts: &ClockFacts) -> Value {
         "source": facts.source,
         "ticks_per_s": facts.ticks_per_s,
         "error_ns_max": facts.error_ns_max,
+        "read_cost_ns": facts.read_cost_ns,
+        "drift_ppm": facts.drift_ppm,
+        "raw_ppm": facts.raw_ppm,
+        "skew_ns": facts.skew_ns,
     })
 }
 
@@ -259,6 +263,8 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
         .counters
         .iter()
         .filter(|(name, _)| is_open || !OPEN_LOOP.contains(name))
+        // Told as goodput, where goals were given.
+        .filter(|(name, _)| *name != "good")
         .map(|(name, value)| match name {
             "scheduled" => ("samples_scheduled", value),
             "dropped" => ("samples_dropped", value),

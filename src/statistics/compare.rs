@@ -381,7 +381,7 @@ mod tests {
     fn experiment(seed: u64, slower: f64) -> f64 {
         let mut draws = Draws(seed);
         let mut run = |factor: f64| {
-            let times = single_server(&mut draws, 0.5 * factor, 5000);
+            let times = single_server(&mut draws, 0.5 * factor, 7000);
             (factor * median(&times).expect("not empty")).ln()
         };
         let differences: Vec<f64> = (0..6).map(|_| -run(1.0) + run(slower)).collect();

@@ -34,8 +34,8 @@ pub fn queries_needed(milli: u32) -> u64 {
     (z.powi(2) * p * (1.0 - p) / margin.powi(2)).round() as u64
 }
 
-/// Whether percentile `milli` is accepted with `above` of `count` queries above the limit: LoadGen's
-/// verdict in its server scenario.
+/// Whether percentile `milli` is accepted with `above` of `count` queries above the limit:
+/// LoadGen's verdict in its server scenario.
 pub fn is_met(count: u64, above: u64, milli: u32, rule: Rule) -> bool {
     let share_above = 1.0 - (fraction(milli) - rule.tolerance);
     let law = Binomial::new(share_above, count).expect("a percentile is a probability");

@@ -38,8 +38,8 @@ const CUT_BATCH: usize = 5;
 const CUT_TAIL: usize = 5;
 
 /// How many values at the start to leave out, so that the error of the mean of the rest is
-/// smallest (MSER-5); a multiple of 5. `None` if there are fewer than 50 or the cut would fall in the
-/// second half, so that the series never settled.
+/// smallest (MSER-5); a multiple of 5. `None` if there are fewer than 50 or the cut would fall in
+/// the second half, so that the series never settled.
 pub fn warmup_cut(values: &[f64]) -> Option<usize> {
     let batches: Vec<f64> = values.chunks_exact(CUT_BATCH).filter_map(mean).collect();
     if batches.len() < 2 * CUT_TAIL {

@@ -5,7 +5,8 @@ use crate::connection::State;
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
-use crate::query::Query;
+use crate::phase::Goals;
+use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
 use crate::recorder::{Parts, Recording};
 use crate::sys::errno_text;
@@ -146,6 +147,7 @@ impl Shard {
         }
         let (low, high) = self.plan.accept_status;
         let is_accepted = (low..=high).contains(&head.status);
+        let goals = self.plan.goals;
         let refused_body = match self.refused_body {
             Some((of, body)) if of == slot => {
                 self.refused_body = None;
@@ -156,7 +158,7 @@ impl Shard {
         self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
             if is_accepted {
-                record_success(recording, &query, &stamps);
+                record_success(recording, &query, &stamps, goals.as_ref());
             } else {
                 recording.counters.failed += 1;
                 recording.failures.count(FailureKind::Status, || {
@@ -230,7 +232,15 @@ impl Shard {
         self.disconnect(slot);
         // The handshake has a deadline of its own.
         self.wheel.set(slot, 0);
-        self.connections[slot as usize].is_retry = true;
+        let connection = &mut self.connections[slot as usize];
+        connection.is_retry = true;
+        // Not sent before: it waits for a connection still, and for a new one now.
+        if let Some(query) = &mut connection.query
+            && connection.sent_ns == 0
+            && query.wait == PoolWait::None
+        {
+            query.wait = PoolWait::NewConnection;
+        }
         self.open(slot);
         self.start_handshakes();
     }
@@ -454,13 +464,25 @@ struct Stamps {
 }
 
 /// Enters a success into every series that its loop has.
-fn record_success(recording: &mut Recording, query: &Query, stamps: &Stamps) {
+fn record_success(
+    recording: &mut Recording,
+    query: &Query,
+    stamps: &Stamps,
+    goals: Option<&Goals>,
+) {
     let &Stamps { ready_ns, sent_ns, first_byte_ns, complete_ns } = stamps;
     recording.counters.completed += 1;
     recording.last_complete_ns = recording.last_complete_ns.max(complete_ns);
     let service_ns = complete_ns.saturating_sub(sent_ns);
+    let ttfb_ns = first_byte_ns.saturating_sub(sent_ns);
     recording.service.record(service_ns);
-    recording.ttfb.record(first_byte_ns.saturating_sub(sent_ns));
+    recording.ttfb.record(ttfb_ns);
+    if let Some(goals) = goals {
+        let since_ns = if query.scheduled_ns > 0 { query.scheduled_ns } else { sent_ns };
+        let latency_ns = complete_ns.saturating_sub(since_ns);
+        let is_good = goals.are_kept(latency_ns, service_ns, ttfb_ns);
+        recording.counters.good += u64::from(is_good);
+    }
     let is_in_order = sent_ns <= first_byte_ns && first_byte_ns <= complete_ns;
     recording.counters.negative_intervals += u64::from(!is_in_order);
     if query.scheduled_ns == 0 {

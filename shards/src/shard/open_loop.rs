@@ -23,6 +23,7 @@ fn constant(rate: f64, count: Option<u64>, end_ns: Option<u64>) -> SchedulePlan 
 fn open(schedule: &SchedulePlan, overload: Overload) -> PhasePlan {
     PhasePlan {
         pattern: Pattern::OpenLoop {
+            in_flight: u32::MAX,
             source: Source::Own(Box::new(Schedule::new(schedule))),
             overload,
             fit: FitSample { every: 1, offset: 0 },

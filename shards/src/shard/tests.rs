@@ -42,6 +42,7 @@ pub(super) fn shard_plan(in_flight: u32) -> ShardPlan {
         timeouts: Timeouts::default(),
         keepalive: true,
         accept_status: (200, 299),
+        goals: None,
         clock: Calibration::IDENTITY,
     }
 }

@@ -1,0 +1,229 @@
+//! Everything that a user sees of one run: header and report on stdout, progress and notices on
+//! stderr, the files of its report directory.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use super::run::Outcome;
+use crate::config::{self, Ui};
+use crate::cores::Host;
+use crate::display;
+use crate::files::{self, ReportDir};
+use crate::plan::Plan;
+use crate::progress::{self, Left, Progress, Stage, Tick};
+use crate::report::{self, OpenFacts, Results, RunFacts};
+use crate::snapshot::{self, Snapshot, check_conservation};
+use crate::stream;
+
+/// Where everything that a user sees goes.
+pub struct Output {
+    plan: Arc<Plan>,
+    facts: RunFacts,
+    directory: Option<ReportDir>,
+    /// The directory has a name of our choice, not the user's.
+    is_default_directory: bool,
+    progress: Progress<std::io::Stderr>,
+    header: String,
+}
+
+impl Output {
+    /// Says what is to be known before the run.
+    pub fn open(plan: &Arc<Plan>, host: &Host, is_default_directory: bool) -> Output {
+        let common = &plan.config.common;
+        let is_silenced = common.quiet || common.ui == Ui::None;
+        let is_terminal = std::io::stderr().is_terminal();
+        let mode = progress::mode(is_silenced, common.ui == Ui::Plain, is_terminal);
+        let mut output = Output {
+            plan: Arc::clone(plan),
+            facts: run_facts(plan, host),
+            directory: None,
+            is_default_directory,
+            progress: Progress::new(mode, std::io::stderr()),
+            header: String::new(),
+        };
+        for notice in &plan.notices {
+            output.say(notice);
+        }
+        if let Some(notice) = display::build_notice() {
+            output.say(notice);
+        }
+        output
+    }
+
+    /// The directory for the files, once there is something to write.
+    fn open_directory(&mut self) {
+        let Some(path) = &self.plan.report_dir else { return };
+        let is_default = self.is_default_directory;
+        match if is_default { ReportDir::fresh(path) } else { ReportDir::named(path) } {
+            Ok(directory) => {
+                self.facts.report_dir = Some(directory.path().to_owned());
+                self.directory = Some(directory);
+            }
+            Err(notice) => self.say(&notice),
+        }
+    }
+
+    fn is_text_wanted(&self) -> bool {
+        !self.plan.config.common.quiet && !self.plan.config.common.json
+    }
+
+    /// One line on stderr, below or instead of the live one.
+    pub fn say(&mut self, line: &str) {
+        let _ = self.progress.clear();
+        stream::err(report::printable(line));
+    }
+
+    /// The live line while the connections open.
+    pub fn connecting(&mut self) {
+        let _ = self.progress.show(&Tick {
+            stage: Stage::Connecting,
+            elapsed_ns: 0,
+            left: Left::Unknown,
+            rate: 0.0,
+            p50_ns: None,
+            p99_ns: None,
+            failed: 0,
+            in_flight: 0,
+        });
+    }
+
+    /// The endpoint takes its time: say what is waited for, also where there is no live line.
+    pub fn still_connecting(&mut self) {
+        if self.is_text_wanted() {
+            let endpoint = self.plan.endpoints.first().map_or("the endpoint", String::as_str);
+            let line = format!("connecting to {endpoint}; the limit is --connect-timeout");
+            self.say(&line);
+        }
+    }
+
+    /// The header, as soon as the engine is known.
+    pub fn begin(&mut self, snapshot: &Snapshot) {
+        let _ = self.progress.clear();
+        if !snapshot.engine.reason.is_empty() {
+            self.say(&format!("using epoll: {}", snapshot.engine.reason));
+        }
+        let unpinned = snapshot.cores.iter().filter(|core| core.is_none()).count();
+        if unpinned > 0 && snapshot.connections_open > 0 {
+            self.say(&format!("{unpinned} shards could not be pinned to their cores"));
+        }
+        self.open_directory();
+        self.header = display::header(&self.facts, &snapshot.engine);
+        if self.is_text_wanted() {
+            // A stdout that takes nothing is told at the end.
+            let _ = stream::out(&self.header);
+        }
+        self.write(files::CONFIG, &config::to_yaml(&self.plan.config));
+    }
+
+    /// One interval has passed.
+    pub fn tick(&mut self, tick: &Tick, snapshot: &Snapshot) {
+        let _ = self.progress.show(tick);
+        if self.directory.is_some() {
+            let text = snapshot::final_snapshot(snapshot, &self.facts.host);
+            self.write(files::FINAL_SNAPSHOT, &text);
+        }
+    }
+
+    /// Files, report, and the exit code with its reason.
+    pub fn end(mut self, snapshot: Snapshot) -> Outcome {
+        let facts = self.facts.clone();
+        let results = Results::of(&snapshot, &facts);
+        let is_told = self.tell_results(&results);
+        for phase in &snapshot.phases {
+            if let Err(mismatch) = check_conservation(phase) {
+                panic!(
+                    "the counts do not add up, so no figure above is to be believed: {mismatch}"
+                );
+            }
+        }
+        let (mut code, mut reason) = report::exit_code(false, None, Some(&results));
+        if let (0, Err(error)) = (code, is_told) {
+            code = 1;
+            reason = Some(format!("the result could not be written to stdout: {error}"));
+        }
+        Outcome { snapshot, facts, code, reason }
+    }
+
+    /// Files and report of a run that is left at once.
+    pub fn quit(mut self, snapshot: Snapshot) -> Outcome {
+        let facts = self.facts.clone();
+        let _ = self.tell_results(&Results::of(&snapshot, &facts));
+        let (code, reason) = report::exit_code(true, None, None);
+        Outcome { snapshot, facts, code, reason }
+    }
+
+    /// Files, then what stdout gets.
+    fn tell_results(&mut self, results: &Results) -> std::io::Result<()> {
+        let _ = self.progress.clear();
+        let text = self.write_results(results);
+        if self.plan.config.common.json {
+            stream::out(&report::result_summary(results))
+        } else if self.is_text_wanted() {
+            stream::out(&format!("\n{text}"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Every file of the report directory. Returns the text report.
+    fn write_results(&mut self, results: &Results) -> String {
+        let snapshot = results.snapshot;
+        let text = display::report(results);
+        if self.directory.is_some() {
+            let final_snapshot = snapshot::final_snapshot(snapshot, &self.facts.host);
+            self.write(files::FINAL_SNAPSHOT, &final_snapshot);
+            self.write(files::RESULT_SUMMARY, &report::result_summary(results));
+            for (index, phase) in snapshot.phases.iter().enumerate() {
+                let summary = report::phase_summary(results, index);
+                self.write(files::phase_summary(&phase.name), &summary);
+            }
+            self.write(files::REPORT, &format!("{}\n{text}", self.header));
+        }
+        text
+    }
+
+    /// One file. The first one that cannot be written is told, and is the last to be tried.
+    fn write(&mut self, name: impl AsRef<std::path::Path>, text: &str) {
+        let Some(directory) = &self.directory else { return };
+        if let Err(error) = directory.write(&name, text) {
+            let path = directory.path().join(name);
+            self.directory = None;
+            self.say(&format!("cannot write {}: {error}; no more files", path.display()));
+        }
+    }
+}
+
+fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
+    let is_taken = |core: &usize| plan.cores.contains(core) || plan.timer.core() == Some(*core);
+    let is_free = |core: &usize| !is_taken(core) && !plan.is_embedded;
+    RunFacts {
+        command: plan.config.command.name().to_owned(),
+        urls: plan.endpoints.clone(),
+        cores_flag: plan.cores_flag.clone(),
+        flags: plan.flags.clone(),
+        rate_flags: plan.rate_flags.clone(),
+        connections: plan.connections,
+        cores: plan.cores.clone(),
+        cores_reason: plan.cores_reason.clone(),
+        cores_free: host.allowed.iter().copied().filter(is_free).collect(),
+        spin: plan.spin,
+        is_embedded: plan.is_embedded,
+        seed: plan.config.arrivals.as_ref().map(|_| plan.config.common.seed),
+        order: config::order_text(plan.order),
+        order_seed: Some(plan.order_seed),
+        open: plan.config.arrivals.as_ref().map(|arrivals| OpenFacts {
+            rate: arrivals.rate.clone(),
+            timer: plan.timer,
+            timer_reason: plan.timer_reason.clone(),
+            max_connections: plan.max_connections,
+            overload: plan.overload,
+        }),
+        slo: plan.slo.clone(),
+        fail_if: plan.fail_if.clone(),
+        goodput: plan.goodput.clone(),
+        is_untrusted_allowed: plan.config.common.allow_untrusted,
+        phases: plan.phases.clone(),
+        report_dir: None,
+        host: snapshot::Host::read(),
+    }
+}
