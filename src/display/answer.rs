@@ -6,8 +6,7 @@ use super::{WRITES, counted};
 use crate::config::RateShape;
 use crate::number::{grouped, rate, roughly, time, unit};
 use crate::report::{
-    Assessment, Ending, Hold, Limit, Results, RunFacts, hold, rate_text, suggested_rate,
-    worst_of_instrument,
+    Assessment, Ending, Hold, Limit, Results, RunFacts, cause, hold, rate_text, suggested_rate,
 };
 use crate::snapshot::{Bounded, Totals, count_needed};
 use crate::trust::{Blame, Level};
@@ -198,8 +197,8 @@ pub fn reason(
                 message => format!("Most of them: {}, first \"{message}\".", kind.name()),
             })
         }
-        Ending::Complete => match worst_of_instrument(&results.trust) {
-            Some(check) => Some(sentence(&check.reason)),
+        Ending::Complete => match cause(&results.trust) {
+            Some(cause) => Some(sentence(&cause)),
             None if results.facts.open.is_some() => blame(results),
             None => {
                 let verdict = &assessment?.verdict;

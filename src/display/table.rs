@@ -90,7 +90,7 @@ pub fn table(results: &Results) -> String {
         let interval = p99.filter(|_| row.series == "latency");
         let cells = cells(&row, &columns, max, size, trust, interval, p99.is_some());
         lines.push((format!("{} {unit}", row.name), cells, row.meaning));
-        notes.extend(marks(&row, trust).map(|mark| note(&row, mark)));
+        notes.extend(row_notes(&row, trust));
     }
     if lines.len() == 1 {
         return String::new();
@@ -136,10 +136,12 @@ fn cells(
             if row.count < needed {
                 return format!("n/a (needs {})", grouped(needed));
             }
-            match marks(row, trust).find(|mark| mark.milli == *milli) {
-                Some(mark) if mark.is_at_least => number(*value, true),
-                Some(_) => format!("{}*", number(*value, false)),
-                None => number(*value, false),
+            let mut marks = marks(row, trust).filter(|mark| mark.milli == *milli).peekable();
+            let is_marked = marks.peek().is_some();
+            match (is_marked, marks.any(|mark| mark.is_at_least)) {
+                (_, true) => number(*value, true),
+                (true, false) => format!("{}*", number(*value, false)),
+                (false, false) => number(*value, false),
             }
         })
         .collect();
@@ -162,11 +164,29 @@ fn marks<'a>(row: &Row, trust: &'a Trust) -> impl Iterator<Item = &'a Mark> {
     trust.marks.iter().filter(move |mark| mark.series == series)
 }
 
-/// `* p99 of latency: the reason`
-fn note(row: &Row, mark: &Mark) -> String {
-    let sign = if mark.is_at_least { ">=" } else { "*" };
-    let name = format!("p{}", f64::from(mark.milli) / 1000.0);
-    format!("  {sign} {name} of {}: {}", row.name, mark.reason)
+/// Why columns of a row are marked, those with the same reasons together: `* p99 of latency: the
+/// reason`.
+fn row_notes(row: &Row, trust: &Trust) -> Vec<String> {
+    let mut groups: Vec<(&'static str, Vec<&'static str>, String)> = Vec::new();
+    for (name, milli) in COLUMNS {
+        let of_column = || marks(row, trust).filter(|mark| mark.milli == milli);
+        if row.count < count_needed(milli) || of_column().next().is_none() {
+            continue;
+        }
+        let sign = if of_column().any(|mark| mark.is_at_least) { ">=" } else { "*" };
+        let reasons: Vec<&str> = of_column().map(|mark| mark.reason.as_str()).collect();
+        let reasons = reasons.join("; ");
+        match groups.last_mut() {
+            Some((last_sign, names, last)) if *last_sign == sign && *last == reasons => {
+                names.push(name);
+            }
+            _ => groups.push((sign, vec![name], reasons)),
+        }
+    }
+    let line = |(sign, names, reasons): (&str, Vec<&str>, String)| {
+        format!("  {sign} {} of {}: {reasons}", names.join(", "), row.name)
+    };
+    groups.into_iter().map(line).collect()
 }
 
 fn aligned(lines: &[(String, Vec<String>, &str)]) -> String {

@@ -462,15 +462,18 @@ fn a_run_that_is_not_to_be_believed_says_so_first_and_why_second() {
     let lines: Vec<&str> = text.lines().take(2).collect();
     assert_eq!(
         lines,
-        ["Not to be believed: 1 000 of 1 000/s, p99 2.88 ms.", "Requests left late."]
+        ["Not to be believed: 1 000 of 1 000/s, p99 2.88 ms.", "Dispatch: requests left late."]
     );
-    let block = ["trust FAIL   requests left late", "the tail has few samples (a warning)"];
+    let block = [
+        "trust FAIL   dispatch: requests left late",
+        "samples (a warning): the tail has few samples",
+    ];
     assert_eq!(labelled(&text, "trust"), block);
     assert_eq!(labelled(&text, "slo"), ["slo          untrusted   p99:1ms   it is 2.88 ms"]);
     // A closed loop is told likewise.
     let closed = judged(&finished(20_000, 0), &facts(), trust);
     assert!(closed.starts_with("Not to be believed: 4 000 requests/s on 2 cores; "), "{closed}");
-    assert_eq!(closed.lines().nth(1), Some("Requests left late."));
+    assert_eq!(closed.lines().nth(1), Some("Dispatch: requests left late."));
 }
 
 #[test]
@@ -478,7 +481,9 @@ fn marks_have_their_reason_below_the_table_and_findings_below_the_trust_line() {
     let mut trust = sound();
     trust.tail = Some(Blame { endpoint: 0.2, pool: 0.1, client: 0.7 });
     trust.marks = [
+        ("latency", 95_000, false, "the interval is wide"),
         ("latency", 99_000, false, "the interval is wide"),
+        ("latency", 97_000, false, "in no column"),
         ("service", 99_900, true, "requests timed out"),
     ]
     .map(|(series, milli, is_at_least, reason)| Mark {
@@ -507,11 +512,11 @@ fn marks_have_their_reason_below_the_table_and_findings_below_the_trust_line() {
     );
     assert!(labelled(&text, "latency ms")[0].contains(" 2.882* "), "{text}");
     assert!(labelled(&text, "service ms")[0].contains(" >=2.898 "), "{text}");
-    let notes = "\n  * p99 of latency: the interval is wide\n  >= p99.9 of service: requests \
+    let notes = "\n  * p95, p99 of latency: the interval is wide\n  >= p99.9 of service: requests \
                  timed out\n";
     assert!(text.contains(notes), "{text}");
     assert_eq!(labelled(&text, "trust OK").len(), 1);
-    let finding = "finding      3 % of the latency was a wait for connections";
+    let finding = "finding      connections: 3 % of the latency was a wait for connections";
     assert_eq!(labelled(&text, "finding"), [finding]);
 }
 

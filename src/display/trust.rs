@@ -26,16 +26,17 @@ pub fn trust_lines(results: &Results) -> Vec<String> {
             listed(label, checks.into_iter().map(|check| text(check, level)))
         }
     };
-    lines.extend(listed("finding", noted(false).map(|check| check.reason.clone())));
+    lines.extend(listed("finding", noted(false).map(|check| text(check, Level::Ok))));
     lines
 }
 
-/// The reason; in a list of failures a mere warning says that it is one.
+/// Name and reason; in a list of failures a mere warning says that it is one.
 fn text(check: &Check, verdict: Level) -> String {
-    match (verdict, check.level) {
-        (Level::Fail, Level::Warn) => format!("{} (a warning)", check.reason),
-        _ => check.reason.clone(),
-    }
+    let warning = match (verdict, check.level) {
+        (Level::Fail, Level::Warn) => " (a warning)",
+        _ => "",
+    };
+    format!("{}{warning}: {}", check.name, check.reason)
 }
 
 /// What was looked at and found well.
@@ -61,10 +62,31 @@ fn all_well(results: &Results) -> String {
 fn listed(label: &str, texts: impl Iterator<Item = String>) -> Vec<String> {
     texts
         .enumerate()
-        .map(|(index, text)| labelled(if index == 0 { label } else { "" }, &text))
+        .flat_map(|(index, text)| wrapped(if index == 0 { label } else { "" }, &text))
         .collect()
+}
+
+/// A text behind its label, in lines that fit a terminal.
+fn wrapped(label: &str, text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("it begins with one");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > TEXT_COLUMNS {
+            lines.push(format!("  {word}"));
+            continue;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    labels.zip(&lines).map(|(label, line)| labelled(label, line)).collect()
 }
 
 fn labelled(label: &str, text: &str) -> String {
     format!("  {label:<13}{text}")
 }
+
+/// Columns of a reason, behind its label.
+const TEXT_COLUMNS: usize = 85;

@@ -108,7 +108,7 @@ pub fn exit_code(
         return told(1, reason);
     }
     if results.is_untrusted() {
-        let cause = worst_of_instrument(&results.trust).map_or("", |check| &check.reason);
+        let cause = cause(&results.trust).unwrap_or_default();
         return told(
             6,
             format!(
@@ -133,10 +133,14 @@ fn undefined(gate: &Gate) -> String {
     gate.figure.as_ref().err().map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
-/// The first check of the instrument that failed.
-pub fn worst_of_instrument(trust: &Trust) -> Option<&Check> {
+/// What failed of the instrument first, and the begin of its reason, in which the cause is.
+pub fn cause(trust: &Trust) -> Option<String> {
     let mut checks = trust.checks.iter();
-    checks.find(|check| check.class == Class::Instrument && check.level == Level::Fail)
+    let has_failed =
+        |check: &&Check| check.class == Class::Instrument && check.level == Level::Fail;
+    let check = checks.find(has_failed)?;
+    let begin = check.reason.split("; ").next().unwrap_or_default();
+    Some(format!("{}: {begin}", check.name))
 }
 
 /// Why a run is not complete, if it is not.
@@ -406,7 +410,10 @@ mod tests {
         let (six, line) = code(&run, bad(), false, "p50<1us", "completed>1");
         assert_eq!(six, 6);
         let line = line.expect("a reason");
-        assert!(line.contains("(requests left late)") && line.contains("--allow"), "{line}");
+        assert!(
+            line.contains("(dispatch: requests left late)") && line.contains("--allow"),
+            "{line}"
+        );
         assert_eq!(code(&run, bad(), true, "p50<1us", "failed>1%"), missed);
         assert_eq!(code(&interrupted, bad(), false, "p50<1us", "completed>1").0, 1);
     }
