@@ -4,6 +4,7 @@
 //! Plain text without colour, the same on a terminal and in `report.txt`. Every text that came from
 //! elsewhere passes through [`printable`].
 
+mod floor;
 mod number;
 #[cfg(test)]
 mod tests;
@@ -345,6 +346,9 @@ fn facts_below(
     let ratio = assessment.and_then(|assessment| assessment.little_ratio);
     if let Some(warning) = ratio.and_then(little_warning) {
         lines.push(format!("  WARNING      {warning}"));
+    }
+    if let Some(floor) = &facts.floor {
+        lines.push(floor::line(floor, tracked.sums.service.percentile(50_000)));
     }
     if let Some(dir) = &facts.report_dir {
         lines.push(format!("  files        {}/  ({}, ...)", dir.display(), files::RESULT_SUMMARY));

@@ -4,6 +4,7 @@
 //! our own one, embedded or as `serve`.
 
 mod endpoint;
+mod floor;
 mod output;
 mod repeats;
 mod run;
@@ -40,7 +41,17 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let plan = Plan::build(config.clone(), &host, address)?;
     // Not before: a name server that does not answer is left by Ctrl-C as in any program.
     let signals = Signals::install()?;
-    let mut setting = Setting { host, signals, calibrator: Some(calibrator) };
+    let mut setting = Setting { host, signals, calibrator: Some(calibrator), floor: None };
+    if plan.floor {
+        match floor::measure(&plan, &mut setting) {
+            Ok(floor) => setting.floor = floor,
+            Err(error) => stream::err(report::printable(&format!("no floor: {error}"))),
+        }
+        if setting.signals.taken() > 0 {
+            stream::err("incomplete: interrupted while the floor of this host was measured");
+            return Ok(if setting.signals.taken() > 1 { 130 } else { 1 });
+        }
+    }
     if plan.repeats > 1 {
         return repeats::run(&config, &plan, is_default_directory, address, setting);
     }

@@ -14,6 +14,7 @@ use loadgen_shards::phase::PhaseKind;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::config::Precision;
 use crate::plan;
 use crate::snapshot::{
     Distribution, Host, Snapshot, State, Totals, git_sha, percentiles_json, phase_counters, pretty,
@@ -54,10 +55,36 @@ pub struct RunFacts {
     pub seed: Option<u64>,
     /// Of the plan, in order.
     pub phases: Vec<plan::Phase>,
+    /// What `-d auto` waited for.
+    pub precision: Option<Precision>,
+    /// This host's floor, if it was measured.
+    pub floor: Option<Floor>,
     /// Where files go.
     pub report_dir: Option<PathBuf>,
     /// The host.
     pub host: Host,
+}
+
+/// What the run's own load measures against an endpoint that does nothing. Percentiles of too few
+/// values are `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Floor {
+    /// Answers that it is of.
+    pub completed: u64,
+    /// How long it took, ns.
+    pub duration_ns: u64,
+    /// Median from the send, ns.
+    pub service_p50_ns: Option<u64>,
+    /// 99th percentile likewise.
+    pub service_p99_ns: Option<u64>,
+    /// Median of the dispatch after its instant, ns; `None` too in closed loop.
+    pub lateness_p50_ns: Option<u64>,
+    /// 99th percentile likewise.
+    pub lateness_p99_ns: Option<u64>,
+    /// The timer of an open loop.
+    pub timer: Option<&'static str>,
+    /// No core was left for the endpoint, so it shared one with us.
+    pub is_shared: bool,
 }
 
 /// The verdict on one phase.
@@ -122,6 +149,7 @@ struct Summary {
     engine: Value,
     cores: Value,
     seed: Option<u64>,
+    floor: Value,
     definitions: Value,
     phases: Vec<Value>,
 }
@@ -148,8 +176,8 @@ pub fn phase_summary(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Str
 
 /// One of `phases[]`: its name, and its figures without what holds for the whole run.
 fn phase_entry(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Value {
-    const RUN_WIDE: [&str; 6] =
-        ["test_started_at", "run_config", "engine", "cores", "definitions", "phases"];
+    const RUN_WIDE: [&str; 7] =
+        ["test_started_at", "run_config", "engine", "cores", "floor", "definitions", "phases"];
     let phase = &snapshot.phases[index];
     let mut entry = Map::new();
     entry.insert("name".to_owned(), phase.name.as_str().into());
@@ -232,6 +260,7 @@ fn summary(
             "spin": facts.spin,
         }),
         seed: facts.seed,
+        floor: facts.floor.as_ref().map_or(Value::Null, floor_json),
         definitions: definitions(),
         phases: Vec::new(),
     }
@@ -273,6 +302,18 @@ fn limit_json(totals: &Totals, verdict: Option<&Verdict>) -> Value {
         "is_inferred": verdict.map(|verdict| verdict.is_inferred),
         "reason": verdict.map(|verdict| &verdict.reason),
         "client_utilisation": totals.utilisation(),
+    })
+}
+
+fn floor_json(floor: &Floor) -> Value {
+    let percentiles = |p50_ns, p99_ns| json!({ "percentiles": { "50.0": p50_ns, "99.0": p99_ns } });
+    json!({
+        "n_samples_completed": floor.completed,
+        "duration_ns": floor.duration_ns,
+        "service_latency": percentiles(floor.service_p50_ns, floor.service_p99_ns),
+        "lateness": percentiles(floor.lateness_p50_ns, floor.lateness_p99_ns),
+        "timer": floor.timer,
+        "is_shared": floor.is_shared,
     })
 }
 

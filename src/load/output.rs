@@ -11,7 +11,7 @@ use crate::display;
 use crate::files::{self, ReportDir};
 use crate::plan::Plan;
 use crate::progress::{self, Left, Progress, Stage, Tick};
-use crate::report::{self, RunFacts};
+use crate::report::{self, Floor, RunFacts};
 use crate::snapshot::{self, Snapshot, check_conservation};
 use crate::stream;
 
@@ -27,7 +27,7 @@ pub struct Output {
 
 impl Output {
     /// Says what is to be known before the run.
-    pub fn open(plan: &Arc<Plan>, host: &Host, role: Role) -> Output {
+    pub fn open(plan: &Arc<Plan>, host: &Host, floor: Option<Floor>, role: Role) -> Output {
         let common = &plan.config.common;
         let is_silenced = common.quiet || common.ui == Ui::None;
         let is_terminal = std::io::stderr().is_terminal();
@@ -38,7 +38,7 @@ impl Output {
         };
         let mut output = Output {
             plan: Arc::clone(plan),
-            facts: run_facts(plan, host),
+            facts: RunFacts { floor, ..run_facts(plan, host) },
             directory: None,
             role,
             progress: Progress::new(mode, label, std::io::stderr()),
@@ -217,6 +217,8 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         is_embedded: plan.is_embedded,
         seed: None,
         phases: plan.phases.clone(),
+        precision: plan.precision,
+        floor: None,
         report_dir: None,
         host: snapshot::Host::read(),
     }

@@ -17,7 +17,7 @@ use crate::display;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::progress::{Left, Stage, Tick, Window};
-use crate::report;
+use crate::report::{self, Floor};
 use crate::session::Session;
 use crate::snapshot::{Snapshot, State};
 
@@ -44,6 +44,8 @@ pub struct Setting {
     pub signals: Signals,
     /// Begun with the program, for its first run.
     pub calibrator: Option<Calibrator>,
+    /// Measured before, if it was asked for.
+    pub floor: Option<Floor>,
 }
 
 /// The place of a run among those of its command.
@@ -71,7 +73,7 @@ pub fn perform(plan: Plan, role: Role, setting: &mut Setting) -> Result<Ended, E
     let plan = Arc::new(plan);
     let calibrator = setting.calibrator.take().unwrap_or_else(Calibrator::begin);
     let control = || {
-        let output = Output::open(&plan, &setting.host, role);
+        let output = Output::open(&plan, &setting.host, setting.floor.clone(), role);
         let session = Session::start(Arc::clone(&plan), calibrator)?;
         let signals = &mut setting.signals;
         Run { plan: Arc::clone(&plan), session, output, signals, phase_began_ns: 0 }.finish()
