@@ -5,7 +5,6 @@
 //! elsewhere passes through [`printable`].
 
 mod floor;
-mod number;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +21,7 @@ use crate::report::{
 };
 use crate::snapshot::{Distribution, Snapshot, Totals, count_needed};
 
-pub use number::{counted, grouped, rate, significant, time, unit};
+pub use crate::number::{counted, grouped, rate, significant, time, unit};
 
 /// Columns of the table: heading and 1/1000 %.
 const COLUMNS: [(&str, u32); 5] =

@@ -35,7 +35,7 @@ use crate::cores::Timer;
 use crate::error::Error;
 use crate::expression::{RequestFigure, RequestGoal};
 use crate::plan::{Phase, Plan};
-use crate::snapshot::{ClockFacts, PhaseTotals, Snapshot, State};
+use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Snapshot, State, StealMeter};
 
 use rules::Rules;
 
@@ -51,6 +51,9 @@ pub struct Session {
     snapshot: Snapshot,
     rules: Rules,
     begin_ns: u64,
+    steals: StealMeter,
+    /// What each shard's clock was off by when it was ready, ns.
+    clock_errors_ns: Vec<i64>,
     /// Connections that could not be opened before the first phase.
     refused: Failures,
 }
@@ -137,6 +140,8 @@ impl Session {
             calibrator,
             calibrated_ns: 0,
             begin_ns: monotonic_ns(),
+            steals: StealMeter::new(&busy_cores(&plan), monotonic_ns()),
+            clock_errors_ns: Vec::new(),
             refused: Failures::default(),
             plan,
         })
@@ -183,6 +188,10 @@ impl Session {
         self.snapshot.cores[ready.shard as usize] = ready.core;
         self.snapshot.connections_open += ready.connections_open;
         self.refused.add(&ready.failures);
+        self.clock_errors_ns.push(ready.clock_error_ns);
+        let (least, most) = (self.clock_errors_ns.iter().min(), self.clock_errors_ns.iter().max());
+        let skew_ns = least.zip(most).map(|(least, most)| most.abs_diff(*least));
+        self.snapshot.clock.skew_ns = skew_ns.filter(|_| self.clock_errors_ns.len() > 1);
         let engine = &mut self.snapshot.engine;
         if engine.name.is_empty() || (engine.reason.is_empty() && !ready.engine.reason.is_empty()) {
             *engine = ready.engine;
@@ -208,6 +217,7 @@ impl Session {
         self.calibrated_ns = monotonic_ns();
         self.snapshot.clock.ticks_per_s = calibration.ticks_per_s();
         self.snapshot.state = State::Live;
+        self.steals.lap(monotonic_ns());
         self.hand_over(0, monotonic_ns() + START_DELAY_NS);
         self.wake_all();
     }
@@ -302,7 +312,7 @@ impl Session {
             if let Some(timer) = &self.timer {
                 timer.tell(TimerCommand::Clock(calibration));
             }
-            self.snapshot.clock.error_ns_max = self.calibrator.error_ns_max();
+            self.snapshot.clock.note(&self.calibrator);
         }
         if let Some(reason) = self.rules.broken(&self.plan, &self.snapshot, now_ns - self.begin_ns)
         {
@@ -389,6 +399,7 @@ impl Session {
                 if progress.ended == shards {
                     totals.in_flight_at_end = progress.in_flight_at_end;
                     totals.survivors_ns = Some(progress.survivors_ns);
+                    totals.steals = self.steals.lap(monotonic_ns());
                     totals.state = match self.snapshot.state {
                         State::Interrupted => State::Interrupted,
                         _ => State::Complete,
@@ -435,6 +446,7 @@ impl Session {
             totals.start_ns = recording.begin_ns;
         }
         totals.add(&recording);
+        totals.note_peak(shard as usize, recording.in_flight_max);
         recording.reset();
         // A shard that is gone needs none.
         let recycled = (recording, self.calibrator.current());
@@ -519,6 +531,8 @@ impl Session {
                 let _ = thread.join();
             }
         }
+        self.calibrator.refresh(INTERVAL_NS);
+        self.snapshot.clock.note(&self.calibrator);
         if self.snapshot.state != State::Interrupted {
             self.snapshot.state = State::Complete;
         }
@@ -612,6 +626,15 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
     }
 }
 
+/// The cores that must not be disturbed: of the shards and of the timer.
+fn busy_cores(plan: &Plan) -> Vec<usize> {
+    let timer = match plan.timer {
+        Timer::Dedicated { core } => Some(core),
+        Timer::Inline | Timer::Hybrid | Timer::Sleep => None,
+    };
+    plan.cores.iter().copied().chain(timer).collect()
+}
+
 /// The goals of a query, as the shards check them.
 fn goals(list: &[RequestGoal]) -> Goals {
     let mut goals = Goals::NONE;
@@ -642,7 +665,8 @@ fn empty_snapshot(plan: &Plan) -> Snapshot {
         interrupted_by: String::new(),
         engine: EngineReport::default(),
         cores: vec![None; plan.cores.len()],
-        clock: ClockFacts { source: clock::source(), ticks_per_s: 0.0, error_ns_max: 0 },
+        clock: ClockFacts { source: clock::source(), ..ClockFacts::default() },
+        conditions: Conditions::read(plan.cores[0]),
         connections_open: 0,
         phases,
         secrets: plan.secrets.clone(),

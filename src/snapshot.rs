@@ -2,6 +2,7 @@
 //! `final_snapshot.json`.
 
 mod batches;
+mod conditions;
 mod distribution;
 mod figure;
 mod json;
@@ -9,6 +10,7 @@ mod sums;
 
 use std::fs;
 
+use loadgen_shards::clock::Calibrator;
 use loadgen_shards::failure::Tally;
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineReport;
@@ -16,7 +18,8 @@ use loadgen_shards::recorder::{Counters, Recording};
 
 use crate::request::secret::Secrets;
 
-pub use batches::Batches;
+pub use batches::{Batch, Batches};
+pub use conditions::{Conditions, STEAL_STEP_NS, Steal, StealMeter};
 pub use distribution::{Distribution, PERCENTILES, count_needed};
 pub use figure::{Length, figure};
 pub use json::{
@@ -84,6 +87,10 @@ pub struct PhaseTotals {
     /// Sum of the times that queries without an end had spent since T1 when the phase ended, ns;
     /// `None` until it has on all shards.
     pub survivors_ns: Option<i128>,
+    /// Most queries in flight at once, by shard.
+    pub in_flight_peaks: Vec<u64>,
+    /// What the hypervisor took of the cores of shards and timer; empty until it has ended.
+    pub steals: Vec<Steal>,
 }
 
 /// The whole run so far.
@@ -106,6 +113,8 @@ pub struct Snapshot {
     pub cores: Vec<Option<usize>>,
     /// Clock facts.
     pub clock: ClockFacts,
+    /// How the host runs its cores.
+    pub conditions: Conditions,
     /// Connections open before the first phase.
     pub connections_open: u32,
     /// Phases in the order of the plan.
@@ -123,6 +132,26 @@ pub struct ClockFacts {
     pub ticks_per_s: f64,
     /// Largest disagreement with CLOCK_MONOTONIC seen when it was checked, ns.
     pub error_ns_max: u64,
+    /// What reading it costs, ns.
+    pub read_cost_ns: f64,
+    /// How far the first calibration was from the rate of the whole run, less the error of the
+    /// check, ppm.
+    pub drift_ppm: Option<f64>,
+    /// How far CLOCK_MONOTONIC went from CLOCK_MONOTONIC_RAW over the run, less the error of the
+    /// check, ppm.
+    pub raw_ppm: Option<f64>,
+    /// How far the shards' clocks were apart before the first phase, ns; `None` with one shard.
+    pub skew_ns: Option<u64>,
+}
+
+impl ClockFacts {
+    /// Takes over what control has found out by now.
+    pub fn note(&mut self, calibrator: &Calibrator) {
+        self.error_ns_max = calibrator.error_ns_max();
+        self.read_cost_ns = calibrator.read_cost_ns();
+        self.drift_ppm = calibrator.drift_ppm();
+        self.raw_ppm = calibrator.raw_ppm();
+    }
 }
 
 /// What is known of the host.
@@ -169,7 +198,17 @@ impl PhaseTotals {
             first_sent_ns: 0,
             last_complete_ns: 0,
             survivors_ns: None,
+            in_flight_peaks: Vec::new(),
+            steals: Vec::new(),
         }
+    }
+
+    /// A shard has had so many queries in flight at once.
+    pub fn note_peak(&mut self, shard: usize, in_flight: u64) {
+        if self.in_flight_peaks.len() <= shard {
+            self.in_flight_peaks.resize(shard + 1, 0);
+        }
+        self.in_flight_peaks[shard] = self.in_flight_peaks[shard].max(in_flight);
     }
 
     /// Adds one interval of one shard.
@@ -204,8 +243,28 @@ impl PhaseTotals {
     }
 }
 
-/// The conservation law, and the figures that must agree with it. `Err` says what does not add up.
+/// The conservation law, the figures that must agree with it, and Little's law as an identity.
+/// `Err` says what does not add up.
 pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
+    check_accounts(phase)?;
+    match little_residual_ns(phase) {
+        None | Some(0) => Ok(()),
+        Some(residual_ns) => Err(format!(
+            "phase {}: the integral of the queries present and the sum of their times differ by \
+             {residual_ns} ns",
+            phase.name
+        )),
+    }
+}
+
+/// Little's law as an identity: the integral of the number of queries present is the sum of their
+/// times. What is left over, ns; `None` while the phase goes on, as some are between two stamps.
+pub fn little_residual_ns(phase: &PhaseTotals) -> Option<i128> {
+    Some(phase.sums.area_ns - phase.sums.residence_ns - phase.survivors_ns?)
+}
+
+/// The conservation law, and the figures that must agree with it. `Err` says what does not add up.
+pub fn check_accounts(phase: &PhaseTotals) -> Result<(), String> {
     let Counters { issued, completed, failed, cancelled, .. } = phase.sums.counters;
     let in_flight = phase.in_flight_at_end;
     let ended = completed + failed + cancelled;
@@ -216,9 +275,9 @@ pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
             phase.name
         ));
     }
-    // These hold at the end, not before: some wait, and some are between two stamps.
-    if let Some(survivors_ns) = phase.survivors_ns {
-        check_schedule(phase, survivors_ns)?;
+    // Holds at the end, not before: some wait.
+    if phase.survivors_ns.is_some() {
+        check_schedule(phase)?;
     }
     let recorded = phase.sums.service.count();
     if recorded != completed {
@@ -237,7 +296,7 @@ pub fn check_conservation(phase: &PhaseTotals) -> Result<(), String> {
     Ok(())
 }
 
-fn check_schedule(phase: &PhaseTotals, survivors_ns: i128) -> Result<(), String> {
+fn check_schedule(phase: &PhaseTotals) -> Result<(), String> {
     let Counters { issued, scheduled, dropped, untaken, .. } = phase.sums.counters;
     if phase.sums.has_schedule() && scheduled != issued + dropped + untaken {
         return Err(format!(
@@ -246,12 +305,11 @@ fn check_schedule(phase: &PhaseTotals, survivors_ns: i128) -> Result<(), String>
             phase.name
         ));
     }
-    // Little's law as an identity.
-    let residual_ns = phase.sums.area_ns - phase.sums.residence_ns - survivors_ns;
-    if residual_ns != 0 {
+    let (latencies, completed) = (phase.sums.latency.count(), phase.sums.counters.completed);
+    if phase.sums.has_schedule() && latencies != completed {
         return Err(format!(
-            "phase {}: the integral of the queries present and the sum of their times differ by \
-             {residual_ns} ns",
+            "phase {}: {latencies} latencies from the schedule were recorded for {completed} \
+             completed queries",
             phase.name
         ));
     }

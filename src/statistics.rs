@@ -101,7 +101,7 @@ fn normal_two_sided(z: f64) -> f64 {
 }
 
 /// The value that a standard normal one stays below with this probability.
-fn normal_quantile(probability: f64) -> f64 {
+pub fn normal_quantile(probability: f64) -> f64 {
     Normal::standard().inverse_cdf(probability)
 }
 

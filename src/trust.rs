@@ -4,8 +4,25 @@
 //! Three classes, never mixed. *Instrument* checks judge us and alone can fail a run. *Endpoint*
 //! findings judge the endpoint. *Sampling* checks mark the percentiles that they touch.
 
+mod accounts;
+mod arrivals;
+mod causes;
+mod clock;
+mod dispatch;
+mod endpoint;
+mod facts;
+mod precision;
+mod resolution;
+mod sampling;
+mod stationarity;
+#[cfg(test)]
+mod tests;
+
 use crate::plan;
 use crate::snapshot::{PhaseTotals, Snapshot};
+
+use facts::Facts;
+pub use precision::{more_time_ns, precision_reached, requests_estimate};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,8 +144,60 @@ impl Trust {
     }
 }
 
+/// What a check has to say about itself, whatever it finds.
+struct Line {
+    id: &'static str,
+    name: &'static str,
+    class: Class,
+    unit: &'static str,
+}
+
+impl Line {
+    fn says(&self, level: Level, value: Option<f64>, reason: impl Into<String>) -> Check {
+        Check {
+            id: self.id,
+            name: self.name,
+            class: self.class,
+            level,
+            value,
+            unit: self.unit,
+            reason: reason.into(),
+        }
+    }
+}
+
 /// Judges a phase that has ended.
 pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Trust {
-    let _ = (snapshot, phase, plan);
-    Trust::default()
+    let facts = Facts::new(snapshot, phase, plan);
+    let mut marks = Vec::new();
+    let mut checks = Vec::new();
+    let (stationarity, is_unstable) = stationarity::stationarity(&facts, &mut marks);
+    let intervals = if is_unstable { Vec::new() } else { sampling::intervals(&facts) };
+    if facts.is_open {
+        checks.push(dispatch::lateness(&facts, &mut marks));
+    }
+    checks.push(accounts::conservation(&facts));
+    if facts.is_open {
+        checks.push(dispatch::shortfall(&facts));
+        checks.push(arrivals::fit(&facts));
+        checks.push(resolution::saturation(&facts));
+    }
+    checks.push(resolution::loop_gap(&facts));
+    checks.push(clock::clock(&facts));
+    checks.push(causes::host(&facts, &mut marks));
+    if facts.is_open {
+        checks.push(endpoint::pool_wait(&facts, is_unstable));
+    }
+    checks.push(sampling::interval_check(&facts, &intervals, &mut marks));
+    checks.push(sampling::samples_needed(&facts, &intervals, &mut marks));
+    checks.push(stationarity);
+    checks.push(accounts::little(&facts));
+    if facts.is_open {
+        checks.push(endpoint::omission(&facts));
+    }
+    checks.push(accounts::clamped(&facts, &mut marks));
+    checks.push(endpoint::failures(&facts, &mut marks));
+    checks.push(facts.fingerprint());
+    let (mean, tail) = facts.blame();
+    Trust { checks, marks, intervals, mean, tail, is_unstable }
 }

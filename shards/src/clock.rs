@@ -13,7 +13,7 @@ use std::time::Duration;
 use quanta::Clock as Counter;
 
 use crate::limits::INTERVAL_NS;
-use crate::sys::time::monotonic_ns;
+use crate::sys::time::{monotonic_ns, monotonic_raw_ns};
 
 /// A linear map from counter ticks to CLOCK_MONOTONIC ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +110,22 @@ impl Clock {
 pub struct Calibrator {
     counter: Counter,
     first: Pair,
+    /// The second pair of the first calibration.
+    base: Pair,
+    last: Pair,
+    first_raw: RawPair,
+    last_raw: RawPair,
     current: Calibration,
     error_ns_max: u64,
+    read_cost_ns: f64,
+}
+
+/// CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW at the same instant.
+#[derive(Clone, Copy, Debug)]
+struct RawPair {
+    ns: u64,
+    raw_ns: u64,
+    error_ns: u64,
 }
 
 impl Calibrator {
@@ -119,8 +133,20 @@ impl Calibrator {
     /// happens in between (connections open) is not delayed by it.
     pub fn begin() -> Calibrator {
         let counter = Counter::new();
+        let read_cost_ns = read_cost_ns(&counter);
+        let first_raw = raw_pair();
         let first = bracketed_pair(&counter);
-        Calibrator { counter, first, current: Calibration::IDENTITY, error_ns_max: 0 }
+        Calibrator {
+            counter,
+            first,
+            base: first,
+            last: first,
+            first_raw,
+            last_raw: first_raw,
+            current: Calibration::IDENTITY,
+            error_ns_max: 0,
+            read_cost_ns,
+        }
     }
 
     /// A first idea of the rate, from a pair at least 1 ms after the first: some 10 ppm, good for
@@ -136,7 +162,8 @@ impl Calibrator {
     pub fn finish(&mut self) -> Calibration {
         let elapsed = Duration::from_nanos(monotonic_ns() - self.first.ns);
         std::thread::sleep(BASE.saturating_sub(elapsed));
-        self.current = Calibration::through(self.first, bracketed_pair(&self.counter));
+        self.base = bracketed_pair(&self.counter);
+        self.current = Calibration::through(self.first, self.base);
         self.current
     }
 
@@ -148,6 +175,7 @@ impl Calibrator {
         self.error_ns_max = self.error_ns_max.max(error_ns.saturating_sub(pair.error_ns));
         let rate = Calibration::through(self.first, pair);
         self.current = self.current.slewed(pair, rate, over_ns);
+        (self.last, self.last_raw) = (pair, raw_pair());
         self.current
     }
 
@@ -161,6 +189,44 @@ impl Calibrator {
     pub fn error_ns_max(&self) -> u64 {
         self.error_ns_max
     }
+
+    /// How far the rate of the first 20 ms was from that of the whole run, less what the readings
+    /// can be wrong by, ppm; `None` before the first [`Calibrator::refresh`].
+    pub fn drift_ppm(&self) -> Option<f64> {
+        let (first, base, last) = (self.first, self.base, self.last);
+        if last.ns <= base.ns || base.ns <= first.ns {
+            return None;
+        }
+        let rate = |pair| Calibration::through(first, pair).ticks_per_s();
+        let error_ppm = |pair: Pair| ppm(first.error_ns + pair.error_ns, pair.ns - first.ns);
+        let drift_ppm = (rate(base) / rate(last) - 1.0) * 1e6;
+        Some(less(drift_ppm, error_ppm(base) + error_ppm(last)))
+    }
+
+    /// How far CLOCK_MONOTONIC went from the uncorrected clock over the run, less what the readings
+    /// can be wrong by, ppm: what time synchronisation did to the clock of the stamps. `None`
+    /// before the first [`Calibrator::refresh`].
+    pub fn raw_ppm(&self) -> Option<f64> {
+        let (first, last) = (self.first_raw, self.last_raw);
+        let span_ns = last.raw_ns.checked_sub(first.raw_ns).filter(|span_ns| *span_ns > 0)?;
+        let ahead_ns = (last.ns - first.ns) as f64 - span_ns as f64;
+        let error_ppm = ppm(first.error_ns + last.error_ns, span_ns);
+        Some(less(ahead_ns / span_ns as f64 * 1e6, error_ppm))
+    }
+
+    /// What one reading of the counter costs, ns.
+    pub fn read_cost_ns(&self) -> f64 {
+        self.read_cost_ns
+    }
+}
+
+fn ppm(part_ns: u64, whole_ns: u64) -> f64 {
+    part_ns as f64 / whole_ns as f64 * 1e6
+}
+
+/// Nearer to 0 by `error`.
+fn less(value: f64, error: f64) -> f64 {
+    value.signum() * (value.abs() - error).max(0.0)
 }
 
 /// Where ticks come from: `tsc` when the counter is invariant, else `clock_gettime`.
@@ -188,10 +254,37 @@ fn bracketed_pair(counter: &Counter) -> Pair {
         .expect("at least one bracket")
 }
 
+/// As [`bracketed_pair`], of the two kernel clocks.
+fn raw_pair() -> RawPair {
+    (0..BRACKETS)
+        .map(|_| {
+            let before_ns = monotonic_ns();
+            let raw_ns = monotonic_raw_ns();
+            let width_ns = monotonic_ns() - before_ns;
+            RawPair { ns: before_ns + width_ns / 2, raw_ns, error_ns: width_ns / 2 }
+        })
+        .min_by_key(|pair| pair.error_ns)
+        .expect("at least one bracket")
+}
+
+/// The least of a few means: nothing came between the reads of that one.
+fn read_cost_ns(counter: &Counter) -> f64 {
+    let mean_ns = |_| {
+        let before_ns = monotonic_ns();
+        (0..READS).for_each(|_| {
+            std::hint::black_box(counter.raw());
+        });
+        (monotonic_ns() - before_ns) as f64 / f64::from(READS)
+    };
+    (0..BRACKETS).map(mean_ns).fold(f64::INFINITY, f64::min)
+}
+
 const SCALE_BITS: u32 = 32;
 /// Time between the pairs of the first calibration: two errors of 5 ns over it are 0.5 ppm.
 const BASE: Duration = Duration::from_millis(20);
 const BRACKETS: u32 = 32;
+/// Reads whose mean is taken; with [`BRACKETS`], some 20 us before the run.
+const READS: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -211,6 +304,37 @@ mod tests {
             assert!(now_ns < after_ns + 100_000, "{now_ns} {after_ns}");
             clock.set(calibrator.refresh(20_000_000));
         }
+    }
+
+    fn pair(ticks: u64, ns: u64, error_ns: u64) -> Pair {
+        Pair { ticks, ns, error_ns }
+    }
+
+    #[test]
+    fn drift_and_distance_from_the_raw_clock_are_told_less_the_errors_of_the_readings() {
+        let mut calibrator = Calibrator::begin();
+        assert_eq!((calibrator.drift_ppm(), calibrator.raw_ppm()), (None, None), "not refreshed");
+        // One tick a ns over 20 ms, then 60 ppm more of them: the whole run had 59.4 ppm more.
+        calibrator.first = pair(0, 1_000_000_000, 0);
+        calibrator.base = pair(20_000_000, 1_020_000_000, 0);
+        calibrator.last = pair(2_000_118_800, 3_000_000_000, 0);
+        calibrator.first_raw = RawPair { ns: 5_000, raw_ns: 77, error_ns: 0 };
+        calibrator.last_raw =
+            RawPair { ns: 2_000_005_000 - 80_000, raw_ns: 2_000_000_077, error_ns: 0 };
+        let told = |calibrator: &Calibrator| {
+            let (drift, raw) = (calibrator.drift_ppm(), calibrator.raw_ppm());
+            drift.zip(raw).expect("refreshed")
+        };
+        let (drift, raw) = told(&calibrator);
+        assert!((drift + 59.4).abs() < 0.1, "{drift}");
+        assert!((raw + 40.0).abs() < 0.1, "{raw}");
+        // 400 ns over 20 ms are 20 ppm, over 2 s 0.2 ppm.
+        calibrator.base.error_ns = 400;
+        calibrator.last_raw.error_ns = 400;
+        let (drift, raw) = told(&calibrator);
+        assert!((drift + 39.4).abs() < 0.1, "{drift}");
+        assert!((raw + 39.8).abs() < 0.1, "{raw}");
+        assert!(calibrator.read_cost_ns() > 0.0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use loadgen_shards::recorder::Recording;
 
 use super::*;
 use crate::request::secret::Secrets;
-use crate::snapshot::{ClockFacts, PhaseTotals};
+use crate::snapshot::{ClockFacts, Conditions, PhaseTotals};
 
 /// A plan of a performance phase of 5 s.
 pub fn plan_of(in_flight: u32) -> plan::Phase {
@@ -81,7 +81,13 @@ pub fn run_of(recording: &Recording) -> Snapshot {
             reason: String::new(),
         },
         cores: vec![Some(0), Some(1)],
-        clock: ClockFacts { source: "tsc", ticks_per_s: 2.45e9, error_ns_max: 40 },
+        clock: ClockFacts {
+            source: "tsc",
+            ticks_per_s: 2.45e9,
+            error_ns_max: 40,
+            ..ClockFacts::default()
+        },
+        conditions: Conditions::default(),
         connections_open: 64,
         phases: vec![phase],
         secrets: Secrets::default(),

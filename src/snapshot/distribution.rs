@@ -172,7 +172,11 @@ impl Distribution {
     /// The smallest value with at least `milli`/1000 % of all values at or below it, whatever their
     /// number.
     pub fn percentile(&self, milli: u32) -> Option<u64> {
-        let rank = self.rank(milli);
+        self.at_rank(self.rank(milli))
+    }
+
+    /// The value of a 1-based rank; `None` above the count.
+    pub fn at_rank(&self, rank: u64) -> Option<u64> {
         let mut below = 0;
         let bucket = self.histogram.iter_recorded().find(|bucket| {
             below += bucket.count_at_value();

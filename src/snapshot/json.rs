@@ -190,6 +190,10 @@ fn clock(facts: &ClockFacts) -> Value {
         "source": facts.source,
         "ticks_per_s": facts.ticks_per_s,
         "error_ns_max": facts.error_ns_max,
+        "read_cost_ns": facts.read_cost_ns,
+        "drift_ppm": facts.drift_ppm,
+        "raw_ppm": facts.raw_ppm,
+        "skew_ns": facts.skew_ns,
     })
 }
 

@@ -19,7 +19,7 @@ const ROOT_FLOORS: &[(i32, &[&str])] = &[
     (5, &["main", "load", "compare", "display", "progress"]),
     (4, &["session", "report", "snapshot", "files", "hdr", "doctor", "trust"]),
     (3, &["cli", "config", "cores", "request", "plan", "expression"]),
-    (2, &["error", "stream", "statistics"]),
+    (2, &["error", "stream", "statistics", "number"]),
 ];
 
 /// Floors of the data plane. Files of `sys` stand on their own: the two back ends are above what

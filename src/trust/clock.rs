@@ -1,0 +1,54 @@
+//! D7: can the stamps be believed?
+
+use super::facts::Facts;
+use super::{Check, Class, Level, Line};
+use crate::number::{counted, time};
+use crate::snapshot::ClockFacts;
+
+/// Beyond this the clock is not merely corrected but broken, or being set.
+const PPM_MAX: f64 = 50.0;
+
+const CLOCK: Line = Line { id: "D7", name: "clock", class: Class::Instrument, unit: "ppm" };
+
+/// D7.
+pub(super) fn clock(facts: &Facts) -> Check {
+    let ClockFacts { source, error_ns_max, read_cost_ns, drift_ppm, raw_ppm, skew_ns, .. } =
+        facts.snapshot.clock;
+    let size = |ppm: Option<f64>| ppm.map(f64::abs);
+    let worst = size(drift_ppm).into_iter().chain(size(raw_ppm)).reduce(f64::max);
+    let told = |ppm: Option<f64>| ppm.map_or("unknown".to_owned(), |ppm| format!("{ppm:+.1} ppm"));
+    let apart = skew_ns.map(|ns| format!("; shards {} apart at the start", time(ns)));
+    let mut reason = format!(
+        "{source}, {read_cost_ns:.0} ns a read, never more than {} off; rate of the first 20 ms \
+         {}, against the raw clock {}{}",
+        time(error_ns_max),
+        told(drift_ppm),
+        told(raw_ppm),
+        apart.unwrap_or_default()
+    );
+    let negative = facts.counters.negative_intervals;
+    let mut level = Level::Ok;
+    let is_off = |ppm: Option<f64>| size(ppm).is_some_and(|ppm| ppm > PPM_MAX);
+    if is_off(raw_ppm) {
+        level = Level::Fail;
+        reason = format!(
+            "the kernel's clock is being corrected fast: wait until time synchronisation has \
+             settled (chronyc tracking); {reason}"
+        );
+    }
+    if is_off(drift_ppm) {
+        level = Level::Fail;
+        reason = format!(
+            "the counter changed its rate: not a counter to measure with, set the kernel's clock \
+             source to another one; {reason}"
+        );
+    }
+    if negative > 0 {
+        level = Level::Fail;
+        let pairs = counted(negative, "pair");
+        reason = format!(
+            "{pairs} of stamps are in the wrong order: the cores' counters disagree; {reason}"
+        );
+    }
+    CLOCK.says(level, worst, reason)
+}

@@ -1,0 +1,85 @@
+//! D5 and D6: had the shards time, and how fine are their stamps?
+
+use loadgen_shards::recorder::Counters;
+
+use super::causes::causes;
+use super::facts::{Facts, percent};
+use super::{Check, Class, Level, Line};
+use crate::number::{counted, grouped, rate, time};
+use crate::snapshot::Distribution;
+
+/// An error of a receive stamp beyond this share of the median latency is worth a word.
+const ERROR_WARN: f64 = 0.05;
+/// Values that a p99 of ours needs before it is judged.
+const VALUES_MIN: u64 = 100;
+
+const SATURATION: Line =
+    Line { id: "D5", name: "shard saturation", class: Class::Instrument, unit: "%" };
+const LOOP_GAP: Line =
+    Line { id: "D6", name: "time resolution", class: Class::Instrument, unit: "%" };
+
+/// D5: informative, as D1 measures what it does.
+pub(super) fn saturation(facts: &Facts) -> Check {
+    let Some(busy) = facts.utilisation() else {
+        return SATURATION.says(Level::Ok, None, "nothing was recorded");
+    };
+    let mut reason = format!("shards at work {} of the time", percent(busy));
+    let issued = facts.counters.issued;
+    if let Some(of_all) = facts.rate().filter(|_| issued > 0) {
+        let each_ns = facts.sums.busy_ns as f64 / issued as f64;
+        reason += &format!(
+            "; {} requests/s a shard, {} of its time each",
+            rate(of_all / facts.shards as f64),
+            time(each_ns as u64)
+        );
+        if busy < 1.0 {
+            // A single server with constant service time and Poisson arrivals.
+            let wait_ns = each_ns * busy / (2.0 * (1.0 - busy));
+            reason += &format!(", so that one waits {} for another", time(wait_ns as u64));
+        }
+    }
+    SATURATION.says(Level::Ok, Some(busy * 100.0), reason)
+}
+
+/// D6: how long a shard could not see what came.
+pub(super) fn loop_gap(facts: &Facts) -> Check {
+    let Counters { completion_overflows, receive_buffer_waits, enters, receives, .. } =
+        facts.counters;
+    let p99 =
+        |series: &Distribution| series.percentile(99_000).filter(|_| series.count() >= VALUES_MIN);
+    let (gap_ns, wakeup_ns) = (p99(&facts.sums.loop_gap), p99(&facts.sums.wakeup));
+    let error_ns = gap_ns.into_iter().chain(wakeup_ns).max();
+    let median_ns = facts.headline().percentile(50_000).filter(|ns| *ns > 0);
+    let share = error_ns.zip(median_ns).map(|(error, median)| error as f64 / median as f64);
+    let told = |ns: Option<u64>| ns.map_or("unknown".to_owned(), time);
+    let mut reason = format!(
+        "99 % of the turns blind for at most {}, of the timed wake-ups late by at most {}; kernel \
+         call of a send {}; {:.1} receives a call; {} without a buffer",
+        told(gap_ns),
+        told(wakeup_ns),
+        told(facts.sums.enter.percentile(50_000)),
+        receives as f64 / enters.max(1) as f64,
+        grouped(receive_buffer_waits)
+    );
+    let mut level = Level::Ok;
+    if let Some(share) = share.filter(|share| *share > ERROR_WARN) {
+        level = Level::Warn;
+        let what = if wakeup_ns >= gap_ns {
+            "wake-ups come late, so answers seem slower: --spin, or --timer inline".to_owned()
+        } else {
+            format!("turns are long: {}", causes(facts))
+        };
+        reason =
+            format!("stamps are off by up to {} of the median; {what}; {reason}", percent(share));
+    }
+    if completion_overflows > 0 {
+        level = Level::Fail;
+        let overflows = counted(completion_overflows, "time");
+        reason = format!(
+            "the completion queue overflowed {overflows}, so answers waited in the kernel: fewer \
+             connections a shard, or more --cores; {}; {reason}",
+            causes(facts)
+        );
+    }
+    LOOP_GAP.says(level, share.map(|share| share * 100.0), reason)
+}
