@@ -5,8 +5,11 @@
 //! elsewhere passes through [`printable`].
 
 mod floor;
+mod precision;
 #[cfg(test)]
 mod tests;
+
+pub use precision::notice as precision_notice;
 
 use std::fmt::Write;
 
@@ -116,7 +119,7 @@ pub fn report(snapshot: &Snapshot, facts: &RunFacts) -> String {
         write!(text, "\n{rows}").expect(WRITES);
     }
     text.push('\n');
-    for line in facts_below(facts, &all, &tracked, assessment.as_ref()) {
+    for line in facts_below(snapshot, facts, &all, &tracked, assessment.as_ref()) {
         writeln!(text, "{}", printable(&line)).expect(WRITES);
     }
     let limit = match ending {
@@ -314,6 +317,7 @@ fn cells(distribution: &Distribution, size: f64) -> Vec<String> {
 
 /// Connections, client, checks, files.
 fn facts_below(
+    snapshot: &Snapshot,
     facts: &RunFacts,
     all: &Totals,
     tracked: &Totals,
@@ -345,6 +349,10 @@ fn facts_below(
     let ratio = assessment.and_then(|assessment| assessment.little_ratio);
     if let Some(warning) = ratio.and_then(little_warning) {
         lines.push(format!("  WARNING      {warning}"));
+    }
+    if let (Some(precision), Some(phase)) = (facts.precision, snapshot.tracked().last()) {
+        let budget_ns = facts.phases.last().and_then(|plan| plan.duration_ns);
+        lines.push(precision::line(precision, phase, budget_ns));
     }
     if let Some(floor) = &facts.floor {
         lines.push(floor::line(floor, tracked.sums.service.percentile(50_000)));

@@ -20,6 +20,7 @@ use crate::snapshot::{
     Distribution, Host, Snapshot, State, Totals, git_sha, percentiles_json, phase_counters, pretty,
     run_counters, status_codes,
 };
+use crate::trust;
 
 pub use command::next_commands;
 pub use verdict::{
@@ -149,6 +150,7 @@ struct Summary {
     engine: Value,
     cores: Value,
     seed: Option<u64>,
+    precision: Value,
     floor: Value,
     definitions: Value,
     phases: Vec<Value>,
@@ -159,6 +161,7 @@ struct Summary {
 pub fn result_summary(snapshot: &Snapshot, facts: &RunFacts) -> String {
     let mut summary =
         summary(snapshot, facts, &Totals::of(snapshot.tracked()), assess(snapshot, facts).as_ref());
+    summary.precision = precision_json(snapshot, facts);
     // Connections mostly open before the tracked phases.
     summary.connect = distribution_json(&Totals::of(&snapshot.phases).sums.connect);
     summary.counters =
@@ -176,8 +179,16 @@ pub fn phase_summary(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Str
 
 /// One of `phases[]`: its name, and its figures without what holds for the whole run.
 fn phase_entry(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Value {
-    const RUN_WIDE: [&str; 7] =
-        ["test_started_at", "run_config", "engine", "cores", "floor", "definitions", "phases"];
+    const RUN_WIDE: [&str; 8] = [
+        "test_started_at",
+        "run_config",
+        "engine",
+        "cores",
+        "precision",
+        "floor",
+        "definitions",
+        "phases",
+    ];
     let phase = &snapshot.phases[index];
     let mut entry = Map::new();
     entry.insert("name".to_owned(), phase.name.as_str().into());
@@ -260,6 +271,7 @@ fn summary(
             "spin": facts.spin,
         }),
         seed: facts.seed,
+        precision: Value::Null,
         floor: facts.floor.as_ref().map_or(Value::Null, floor_json),
         definitions: definitions(),
         phases: Vec::new(),
@@ -302,6 +314,20 @@ fn limit_json(totals: &Totals, verdict: Option<&Verdict>) -> Value {
         "is_inferred": verdict.map(|verdict| verdict.is_inferred),
         "reason": verdict.map(|verdict| &verdict.reason),
         "client_utilisation": totals.utilisation(),
+    })
+}
+
+/// What `-d auto` was to reach, and what it has; null without it.
+fn precision_json(snapshot: &Snapshot, facts: &RunFacts) -> Value {
+    let (Some(precision), Some(phase)) = (facts.precision, snapshot.tracked().last()) else {
+        return Value::Null;
+    };
+    json!({
+        "percentile": f64::from(precision.milli_percent) / 1000.0,
+        "share": precision.share,
+        "reached": phase.precise_after_ns.is_some(),
+        "reached_after_ns": phase.precise_after_ns,
+        "half_width": trust::half_width(&phase.batches, precision.milli_percent),
     })
 }
 

@@ -50,6 +50,9 @@ impl Output {
         for notice in &plan.notices {
             output.say(notice);
         }
+        if let (Some(precision), Some(phase)) = (plan.precision, plan.phases.last()) {
+            output.say(&display::precision_notice(precision, phase));
+        }
         if let Some(notice) = display::build_notice() {
             output.say(notice);
         }

@@ -17,17 +17,22 @@ pub(super) fn interval(batches: &Batches, milli: u32) -> Option<interval::Interv
     batch_interval(&regroup(&slices, BATCHES_TARGET), milli, CONFIDENCE)
 }
 
+/// Half the 95 % interval of percentile `milli` as a share of its value; `None` while there are
+/// fewer than ten slices with answers or the sample is too small for an interval.
+pub fn half_width(batches: &Batches, milli: u32) -> Option<f64> {
+    interval(batches, milli)?.half_width()
+}
+
 /// Whether half the 95 % interval of percentile `milli` is at most `share` of its value; `None`
-/// while there are fewer than ten slices with answers or the sample is too small for an interval.
+/// as for [`half_width`].
 pub fn precision_reached(batches: &Batches, milli: u32, share: f64) -> Option<bool> {
-    Some(interval(batches, milli)?.half_width()? <= share)
+    Some(half_width(batches, milli)? <= share)
 }
 
 /// How much longer than `ran_ns` a run must go on until half the interval of percentile `milli` is
-/// `share` of its value, ns; 0 if it is. `None` as for [`precision_reached`].
+/// `share` of its value, ns; 0 if it is. `None` as for [`half_width`].
 pub fn more_time_ns(batches: &Batches, milli: u32, share: f64, ran_ns: u64) -> Option<u64> {
-    let half_width = interval(batches, milli)?.half_width()?;
-    let factor = extension_factor(half_width, share);
+    let factor = extension_factor(half_width(batches, milli)?, share);
     Some(((factor - 1.0).max(0.0) * ran_ns as f64) as u64)
 }
 
