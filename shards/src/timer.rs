@@ -192,9 +192,11 @@ impl Timer {
             TimerCommand::Clock(calibration) => self.clock.set(calibration),
             TimerCommand::Stop => {
                 let now_ns = self.clock.now_ns();
-                self.queue
-                    .iter_mut()
-                    .for_each(|running| running.stop_ns = running.stop_ns.min(now_ns));
+                for running in &mut self.queue {
+                    running.stop_ns = running.stop_ns.min(now_ns);
+                    // The shards wait for our end, and a full ring may stay full.
+                    running.drain_timeout_ns = 0;
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Due instants of one phase, as one shard sees them: its part of the schedule, drawn a little
 //! ahead, or what the timer core put into the dispatch ring.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -81,6 +82,14 @@ impl Arrivals {
         }
     }
 
+    /// The timer core may still put something into the ring.
+    pub(super) fn awaits_timer(&self) -> bool {
+        match self {
+            Arrivals::Own { .. } => false,
+            Arrivals::Timer { shared, .. } => !shared.has_ended(),
+        }
+    }
+
     /// What was not drawn, for control to count.
     pub(super) fn into_rest(self) -> Option<Rest> {
         match self {
@@ -111,15 +120,16 @@ pub(super) struct Ring(pub(super) Option<Consumer<Dispatch>>);
 
 impl Ring {
     /// The next entry of a phase. What is left of earlier phases is thrown away: they have ended,
-    /// and counted it.
+    /// and counted it. What is of a later phase waits for that: the timer may be there already.
     fn peek_of(&mut self, phase: u32) -> Option<Arrival> {
         let consumer = self.0.as_mut()?;
         loop {
             let dispatch = *consumer.peek().ok()?;
-            if dispatch.phase == phase {
-                return Some(dispatch.arrival);
+            match dispatch.phase.cmp(&phase) {
+                Ordering::Equal => return Some(dispatch.arrival),
+                Ordering::Greater => return None,
+                Ordering::Less => drop(consumer.pop()),
             }
-            let _ = consumer.pop();
         }
     }
 
@@ -127,5 +137,32 @@ impl Ring {
         if let Some(consumer) = &mut self.0 {
             let _ = consumer.pop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dispatch(phase: u32, position: u64) -> Dispatch {
+        Dispatch { arrival: Arrival { position, offset_ns: position }, phase }
+    }
+
+    #[test]
+    fn what_is_left_of_a_phase_is_thrown_away_and_what_is_of_the_next_one_waits() {
+        let (mut producer, consumer) = rtrb::RingBuffer::new(8);
+        let mut ring = Ring(Some(consumer));
+        for entry in [dispatch(0, 7), dispatch(1, 0), dispatch(1, 1), dispatch(2, 0)] {
+            producer.push(entry).expect("it has room");
+        }
+        let position = |ring: &mut Ring, phase| ring.peek_of(phase).map(|next| next.position);
+        assert_eq!(position(&mut ring, 1), Some(0), "phase 0 is over");
+        assert_eq!(position(&mut ring, 0), None, "and phase 1 is not its");
+        assert_eq!(position(&mut ring, 1), Some(0), "a look takes nothing of a later phase");
+        ring.take();
+        assert_eq!(position(&mut ring, 1), Some(1));
+        ring.take();
+        assert_eq!(position(&mut ring, 1), None);
+        assert_eq!(position(&mut ring, 2), Some(0));
     }
 }

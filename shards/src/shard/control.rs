@@ -68,6 +68,14 @@ impl Active {
         }
     }
 
+    /// The timer core may still hand over something that is due: it would be in no count.
+    fn awaits_timer(&self) -> bool {
+        match &self.issuing {
+            Issuing::Open { arrivals, .. } => arrivals.awaits_timer(),
+            Issuing::Closed { .. } => false,
+        }
+    }
+
     /// After the end of issuing: something that was due before it has not been taken.
     fn has_due_left(&mut self, ring: &mut Ring) -> bool {
         let (start_ns, end_ns) = (self.plan.start_ns, self.issue_end_ns);
@@ -185,8 +193,9 @@ impl Shard {
                 && self.backlog.len() == 0
                 && !active.is_issuing()
                 && !active.has_due_left(&mut self.ring);
-            let is_over =
-                !active.is_issuing() && (is_drained || self.now_ns >= active.drain_deadline_ns());
+            let is_over = !active.is_issuing()
+                && (is_drained || self.now_ns >= active.drain_deadline_ns())
+                && !active.awaits_timer();
             if !is_over {
                 return;
             }
