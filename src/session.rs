@@ -606,6 +606,7 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
         keepalive: plan.keepalive,
         accept_status: plan.accept_status,
         clock,
+        wire_stamps: None,
     }
 }
 

@@ -196,6 +196,7 @@ mod linux {
             keepalive: true,
             accept_status: (200, 299),
             clock: Calibration::IDENTITY,
+            wire_stamps: None,
         }
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn shard_plan(in_flight: u32) -> ShardPlan {
         keepalive: true,
         accept_status: (200, 299),
         clock: Calibration::IDENTITY,
+        wire_stamps: None,
     }
 }
 
