@@ -654,6 +654,7 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
         accept_status: plan.accept_status,
         goals: (!plan.goodput.is_empty()).then(|| goals(&plan.goodput)),
         clock,
+        wire_stamps: plan.wire_stamps,
     }
 }
 

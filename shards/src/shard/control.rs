@@ -369,6 +369,7 @@ impl Shard {
         counters.receives = now.receives - last.receives;
         counters.receive_buffer_waits = now.receive_buffer_waits - last.receive_buffer_waits;
         counters.completion_overflows = now.completion_overflows - last.completion_overflows;
+        counters.wire_stamps_mismatched = now.wire_stamps_mismatched - last.wire_stamps_mismatched;
         counters.involuntary_switches = used.involuntary_switches;
         counters.major_faults = used.major_faults;
         counters.run_delay_ns = used.run_delay_ns;

@@ -239,7 +239,14 @@ impl Shard {
         }
         self.recording.counters.bytes_sent += request.range.len() as u64;
         self.has_begun = true;
-        self.reactor.send(slot, connection.generation, request.range.clone());
+        let (generation, range) = (connection.generation, request.range.clone());
+        match &self.wire {
+            None => self.reactor.send(slot, generation, range),
+            Some(wire) => {
+                let is_sampled = wire.has(query, connection.is_retry);
+                self.reactor.send_stamped(slot, generation, range, is_sampled);
+            }
+        }
         self.unsent.push(slot);
         if self.unsent.len() >= self.sends_per_flush() {
             self.send_now();

@@ -47,6 +47,7 @@ pub(super) fn shard_plan(in_flight: u32) -> ShardPlan {
         accept_status: (200, 299),
         goals: None,
         clock: Calibration::IDENTITY,
+        wire_stamps: None,
     }
 }
 
