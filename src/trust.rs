@@ -22,7 +22,7 @@ use crate::plan;
 use crate::snapshot::{PhaseTotals, Snapshot};
 
 use facts::Facts;
-pub use precision::{more_time_ns, precision_reached, requests_estimate};
+pub use precision::{half_width, more_time_ns, precision_reached, requests_estimate};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,14 +4,14 @@
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-use super::run::Outcome;
+use super::run::{Ended, Role};
 use crate::config::{self, Ui};
 use crate::cores::Host;
 use crate::display;
 use crate::files::{self, ReportDir};
 use crate::plan::Plan;
 use crate::progress::{self, Left, Progress, Stage, Tick};
-use crate::report::{self, RunFacts};
+use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
 use crate::snapshot::{self, Snapshot, check_conservation};
 use crate::stream;
 
@@ -20,29 +20,38 @@ pub struct Output {
     plan: Arc<Plan>,
     facts: RunFacts,
     directory: Option<ReportDir>,
-    /// The directory has a name of our choice, not the user's.
-    is_default_directory: bool,
+    role: Role,
     progress: Progress<std::io::Stderr>,
     header: String,
 }
 
 impl Output {
     /// Says what is to be known before the run.
-    pub fn open(plan: &Arc<Plan>, host: &Host, is_default_directory: bool) -> Output {
+    pub fn open(plan: &Arc<Plan>, host: &Host, floor: Option<Floor>, role: Role) -> Output {
         let common = &plan.config.common;
         let is_silenced = common.quiet || common.ui == Ui::None;
         let is_terminal = std::io::stderr().is_terminal();
         let mode = progress::mode(is_silenced, common.ui == Ui::Plain, is_terminal);
+        let label = match &role {
+            Role::Alone { .. } => String::new(),
+            Role::Part { name, .. } => format!("{name}: "),
+        };
         let mut output = Output {
             plan: Arc::clone(plan),
-            facts: run_facts(plan, host),
+            facts: RunFacts { floor, ..run_facts(plan, host) },
             directory: None,
-            is_default_directory,
-            progress: Progress::new(mode, std::io::stderr()),
+            role,
+            progress: Progress::new(mode, label, std::io::stderr()),
             header: String::new(),
         };
+        if !output.speaks_for_all() {
+            return output;
+        }
         for notice in &plan.notices {
             output.say(notice);
+        }
+        if let (Some(precision), Some(phase)) = (plan.precision, plan.phases.last()) {
+            output.say(&display::precision_notice(precision, phase));
         }
         if let Some(notice) = display::build_notice() {
             output.say(notice);
@@ -53,7 +62,7 @@ impl Output {
     /// The directory for the files, once there is something to write.
     fn open_directory(&mut self) {
         let Some(path) = &self.plan.report_dir else { return };
-        let is_default = self.is_default_directory;
+        let is_default = self.role == Role::Alone { is_default_directory: true };
         match if is_default { ReportDir::fresh(path) } else { ReportDir::named(path) } {
             Ok(directory) => {
                 self.facts.report_dir = Some(directory.path().to_owned());
@@ -61,6 +70,11 @@ impl Output {
             }
             Err(notice) => self.say(&notice),
         }
+    }
+
+    /// What holds for every run of the command is said once.
+    fn speaks_for_all(&self) -> bool {
+        !matches!(self.role, Role::Part { is_first: false, .. })
     }
 
     fn is_text_wanted(&self) -> bool {
@@ -99,7 +113,7 @@ impl Output {
     /// The header, as soon as the engine is known.
     pub fn begin(&mut self, snapshot: &Snapshot) {
         let _ = self.progress.clear();
-        if !snapshot.engine.reason.is_empty() {
+        if !snapshot.engine.reason.is_empty() && self.speaks_for_all() {
             self.say(&format!("using epoll: {}", snapshot.engine.reason));
         }
         let unpinned = snapshot.cores.iter().filter(|core| core.is_none()).count();
@@ -108,7 +122,7 @@ impl Output {
         }
         self.open_directory();
         self.header = display::header(&self.facts, &snapshot.engine);
-        if self.is_text_wanted() {
+        if self.is_text_wanted() && self.speaks_for_all() {
             // A stdout that takes nothing is told at the end.
             let _ = stream::out(&self.header);
         }
@@ -125,8 +139,10 @@ impl Output {
     }
 
     /// Files, report, and the exit code with its reason.
-    pub fn end(mut self, snapshot: Snapshot) -> Outcome {
-        let is_told = self.tell_results(&snapshot);
+    pub fn end(mut self, snapshot: Snapshot) -> Ended {
+        let facts = self.facts.clone();
+        let results = Results::of(&snapshot, &facts);
+        let is_told = self.tell_results(&results);
         for phase in &snapshot.phases {
             if let Err(mismatch) = check_conservation(phase) {
                 panic!(
@@ -134,25 +150,33 @@ impl Output {
                 );
             }
         }
-        let (mut code, mut reason) = report::exit_code(false, None, Some(&snapshot));
+        let (mut code, mut reason) = report::exit_code(false, None, Some(&results));
         if let (0, Err(error)) = (code, is_told) {
             code = 1;
             reason = Some(format!("the result could not be written to stdout: {error}"));
         }
-        Outcome { snapshot, facts: self.facts, code, reason }
+        let summary = report::result_summary(&results);
+        Ended { snapshot, summary, header: self.header, code, reason }
     }
 
-    /// What the plan says of the run, and where its files went.
-    pub fn into_facts(self) -> RunFacts {
-        self.facts
+    /// Files and report of a run that is left at once.
+    pub fn quit(mut self, snapshot: Snapshot) -> Ended {
+        let facts = self.facts.clone();
+        let results = Results::of(&snapshot, &facts);
+        let _ = self.tell_results(&results);
+        let (code, reason) = report::exit_code(true, None, None);
+        let summary = report::result_summary(&results);
+        Ended { snapshot, summary, header: self.header, code, reason }
     }
 
     /// Files, then what stdout gets.
-    pub fn tell_results(&mut self, snapshot: &Snapshot) -> std::io::Result<()> {
+    fn tell_results(&mut self, results: &Results) -> std::io::Result<()> {
         let _ = self.progress.clear();
-        let text = self.write_results(snapshot);
-        if self.plan.config.common.json {
-            stream::out(&report::result_summary(snapshot, &self.facts))
+        let text = self.write_results(results);
+        if matches!(self.role, Role::Part { .. }) {
+            Ok(())
+        } else if self.plan.config.common.json {
+            stream::out(&report::result_summary(results))
         } else if self.is_text_wanted() {
             stream::out(&format!("\n{text}"))
         } else {
@@ -161,14 +185,15 @@ impl Output {
     }
 
     /// Every file of the report directory. Returns the text report.
-    fn write_results(&mut self, snapshot: &Snapshot) -> String {
-        let text = display::report(snapshot, &self.facts);
+    fn write_results(&mut self, results: &Results) -> String {
+        let snapshot = results.snapshot;
+        let text = display::report(results);
         if self.directory.is_some() {
             let final_snapshot = snapshot::final_snapshot(snapshot, &self.facts.host);
             self.write(files::FINAL_SNAPSHOT, &final_snapshot);
-            self.write(files::RESULT_SUMMARY, &report::result_summary(snapshot, &self.facts));
+            self.write(files::RESULT_SUMMARY, &report::result_summary(results));
             for (index, phase) in snapshot.phases.iter().enumerate() {
-                let summary = report::phase_summary(snapshot, &self.facts, index);
+                let summary = report::phase_summary(results, index);
                 self.write(files::phase_summary(&phase.name), &summary);
             }
             self.write(files::REPORT, &format!("{}\n{text}", self.header));
@@ -194,15 +219,31 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         command: plan.config.command.name().to_owned(),
         urls: plan.endpoints.clone(),
         cores_flag: plan.cores_flag.clone(),
-        flags: [&plan.rate_flags[..], &plan.flags].concat(),
+        flags: plan.flags.clone(),
+        rate_flags: plan.rate_flags.clone(),
         connections: plan.connections,
         cores: plan.cores.clone(),
         cores_reason: plan.cores_reason.clone(),
         cores_free: host.allowed.iter().copied().filter(is_free).collect(),
         spin: plan.spin,
         is_embedded: plan.is_embedded,
-        seed: None,
+        seed: plan.config.arrivals.as_ref().map(|_| plan.config.common.seed),
+        order: config::order_text(plan.order),
+        order_seed: Some(plan.order_seed),
+        open: plan.config.arrivals.as_ref().map(|arrivals| OpenFacts {
+            rate: arrivals.rate.clone(),
+            timer: plan.timer,
+            timer_reason: plan.timer_reason.clone(),
+            max_connections: plan.max_connections,
+            overload: plan.overload,
+        }),
+        slo: plan.slo.clone(),
+        fail_if: plan.fail_if.clone(),
+        goodput: plan.goodput.clone(),
+        is_untrusted_allowed: plan.config.common.allow_untrusted,
         phases: plan.phases.clone(),
+        precision: plan.precision,
+        floor: None,
         report_dir: None,
         host: snapshot::Host::read(),
     }

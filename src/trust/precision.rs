@@ -17,6 +17,12 @@ pub(super) fn of_batches(batches: &Batches, milli: u32) -> Option<interval::Inte
     batch_interval(&regroup(&slices, BATCHES_TARGET), milli, CONFIDENCE)
 }
 
+/// Half the 95 % interval of percentile `milli` as a share of its value; `None` while there are
+/// fewer than ten slices with answers, or where the interval has no end.
+pub fn half_width(batches: &Batches, milli: u32) -> Option<f64> {
+    of_batches(batches, milli)?.half_width()
+}
+
 /// Whether half the 95 % interval of percentile `milli` is at most `share` of its value; `None`
 /// while there are fewer than ten slices with answers. An interval without an end is too wide.
 pub fn precision_reached(batches: &Batches, milli: u32, share: f64) -> Option<bool> {
@@ -27,8 +33,7 @@ pub fn precision_reached(batches: &Batches, milli: u32, share: f64) -> Option<bo
 /// `share` of its value, ns; 0 if it is. `None` where nothing is known of the interval yet: below
 /// ten slices, or without an end.
 pub fn more_time_ns(batches: &Batches, milli: u32, share: f64, ran_ns: u64) -> Option<u64> {
-    let half_width = of_batches(batches, milli)?.half_width()?;
-    let factor = extension_factor(half_width, share);
+    let factor = extension_factor(half_width(batches, milli)?, share);
     Some(((factor - 1.0).max(0.0) * ran_ns as f64) as u64)
 }
 

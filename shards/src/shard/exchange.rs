@@ -6,7 +6,7 @@ use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
 use crate::phase::Goals;
-use crate::query::Query;
+use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
 use crate::recorder::{Parts, Recording};
 use crate::sys::errno_text;
@@ -111,6 +111,7 @@ impl Shard {
                 }
             }
             Fed::Complete { is_clean } => {
+                self.note_received_wire(event);
                 self.reactor.recycle(event);
                 self.complete(slot, event.stamp_ns, is_clean);
             }
@@ -135,6 +136,8 @@ impl Shard {
             first_byte_ns: connection.first_byte_ns,
             complete_ns: stamp_ns,
         };
+        let wire_stamps = self.take_wire_stamps(slot, &query);
+        let connection = &mut self.connections[slot as usize];
         let is_reusable = is_clean && head.keep_alive && self.plan.keepalive;
         if is_reusable && !self.reactor.is_sending(slot) {
             connection.state = State::Idle;
@@ -159,6 +162,9 @@ impl Shard {
             recording.statuses.count(head.status);
             if is_accepted {
                 record_success(recording, &query, &stamps, goals.as_ref());
+                if let Some(wire_stamps) = wire_stamps {
+                    wire_stamps.record(recording, stamps.sent_ns, stamps.complete_ns);
+                }
             } else {
                 recording.counters.failed += 1;
                 recording.failures.count(FailureKind::Status, || {
@@ -232,7 +238,15 @@ impl Shard {
         self.disconnect(slot);
         // The handshake has a deadline of its own.
         self.wheel.set(slot, 0);
-        self.connections[slot as usize].is_retry = true;
+        let connection = &mut self.connections[slot as usize];
+        connection.is_retry = true;
+        // Not sent before: it waits for a connection still, and for a new one now.
+        if let Some(query) = &mut connection.query
+            && connection.sent_ns == 0
+            && query.wait == PoolWait::None
+        {
+            query.wait = PoolWait::NewConnection;
+        }
         self.open(slot);
         self.start_handshakes();
     }
