@@ -18,10 +18,15 @@ use crate::cli;
 use crate::error::Error;
 use crate::report::printable;
 use crate::stream;
-use arm::Arm;
 use figure::Row;
 use finding::{Finding, Level};
-use gate::{Gate, Judgement, Outcome};
+use gate::{Judgement, Outcome};
+
+pub use arm::Arm;
+pub use figure::{Figure, Kind, Sample, known_figures};
+pub use gate::{Gate, change_text, p_text};
+pub use render::{aligned, unit_of};
+pub use run::Run;
 
 /// Everything that is told, in whatever form.
 #[derive(Clone, Debug)]

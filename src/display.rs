@@ -5,10 +5,14 @@
 //! elsewhere passes through [`printable`].
 
 mod answer;
+mod floor;
+mod precision;
 mod table;
 #[cfg(test)]
 mod tests;
 mod trust;
+
+pub use precision::notice as precision_notice;
 
 use std::fmt::Write;
 
@@ -252,7 +256,16 @@ fn facts_below(results: &Results, assessment: Option<&Assessment>) -> Vec<String
     if let Some(warning) = ratio.and_then(little_warning) {
         lines.push(format!("  WARNING      {warning}"));
     }
-    lines.extend(tighter(results));
+    match (facts.precision, results.snapshot.tracked().last()) {
+        (Some(precision), Some(phase)) => {
+            let budget_ns = facts.phases.last().and_then(|plan| plan.duration_ns);
+            lines.push(precision::line(precision, phase, budget_ns));
+        }
+        _ => lines.extend(tighter(results)),
+    }
+    if let Some(floor) = &facts.floor {
+        lines.push(floor::line(floor, tracked.sums.service.percentile(50_000)));
+    }
     if let Some(dir) = &facts.report_dir {
         lines.push(format!("  files        {}/  ({}, ...)", dir.display(), files::RESULT_SUMMARY));
     }

@@ -54,6 +54,7 @@ impl ReportDir {
         fs::create_dir_all(path)
             .and_then(|()| probe(path))
             .and_then(|()| remove_earlier(path))
+            .and_then(|()| remove_earlier_parts(path))
             .map_err(|error| notice(path, &error))?;
         Ok(ReportDir { root: path.to_owned() })
     }
@@ -135,6 +136,43 @@ fn remove_earlier(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The same in the folders of runs that were parts of an earlier one.
+fn remove_earlier_parts(root: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_part) {
+            remove_earlier(&entry.path())?;
+            remove_empty(&entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a folder has the name of a part: `run-07`, `a-07` or `b-07`.
+fn is_part(name: &str) -> bool {
+    let Some((kind, number)) = name.split_once('-') else { return false };
+    PARTS.contains(&kind) && number.len() >= 2 && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Folders that hold nothing. What cannot be removed stays.
+fn remove_empty(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder);
+}
+
+/// The folder of one run of several, from 1.
+pub fn part(kind: &str, number: usize) -> String {
+    debug_assert!(PARTS.contains(&kind), "what is written has to be found again");
+    format!("{kind}-{number:02}")
+}
+
+/// Kinds of runs that are parts of a whole: repeats, and the two sides of `ab`.
+const PARTS: [&str; 3] = ["run", "a", "b"];
+
 /// Replaces the link in one step. What is no link of that name stays.
 fn link_latest(root: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
@@ -200,6 +238,28 @@ mod tests {
             assert!(!scratch.0.join(name).exists(), "{name:?}");
         }
         assert!(scratch.0.join("notes.txt").exists());
+    }
+
+    #[test]
+    fn an_earlier_series_leaves_no_run_behind_and_nothing_else_is_touched() {
+        let scratch = Scratch::new("series");
+        for folder in [part("run", 1), part("run", 12), part("b", 3)] {
+            let run = ReportDir::named(&scratch.0.join(folder)).expect("writable");
+            run.write(RESULT_SUMMARY, "earlier").expect("writable");
+        }
+        fs::write(scratch.0.join("run-12/notes.txt"), "the user's").expect("writable");
+        for folder in ["run-x", "data-01"] {
+            ReportDir::named(&scratch.0.join(folder)).expect("writable");
+        }
+        ReportDir::named(&scratch.0).expect("writable");
+        let mut left: Vec<_> = fs::read_dir(&scratch.0)
+            .expect("a folder")
+            .map(|entry| entry.expect("readable").file_name().into_string().expect("text"))
+            .collect();
+        left.sort();
+        assert_eq!(left, ["data-01", "run-12", "run-x"]);
+        assert!(!scratch.0.join("run-12").join(RESULT_SUMMARY).exists());
+        assert!(scratch.0.join("run-12/notes.txt").exists());
     }
 
     #[test]

@@ -4,8 +4,11 @@
 //! our own one, embedded or as `serve`.
 
 mod endpoint;
+mod floor;
 mod output;
+mod repeats;
 mod run;
+mod several;
 mod signals;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +24,7 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::report;
 use crate::stream;
+use run::{Role, Setting};
 use signals::Signals;
 
 pub use endpoint::serve;
@@ -29,19 +33,33 @@ pub use endpoint::serve;
 pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let config = Config::from_cli(load)?;
     let host = Host::read()?;
-    let is_default_dir = config.common.report_dir == config::ReportDir::Default;
+    let is_default_directory = config.common.report_dir == config::ReportDir::Default;
     // Before any thread is started, so that it costs nothing.
     limits::reserve_descriptors(DESCRIPTORS_USUAL);
     let endpoint = endpoint::start_embedded(&config, &host)?;
     let address = endpoint.as_ref().map(Endpoint::address);
-    let plan = Plan::build(config, &host, address)?;
+    let plan = Plan::build(config.clone(), &host, address)?;
     // Not before: a name server that does not answer is left by Ctrl-C as in any program.
-    let mut signals = Signals::install()?;
-    let outcome = run::perform(plan, &host, is_default_dir, &mut signals, calibrator)?;
-    if let Some(reason) = outcome.reason {
+    let signals = Signals::install()?;
+    let mut setting = Setting { host, signals, calibrator: Some(calibrator), floor: None };
+    if plan.floor {
+        match floor::measure(&plan, &mut setting) {
+            Ok(floor) => setting.floor = floor,
+            Err(error) => stream::err(report::printable(&format!("no floor: {error}"))),
+        }
+        if setting.signals.taken() > 0 {
+            stream::err("incomplete: interrupted while the floor of this host was measured");
+            return Ok(if setting.signals.taken() > 1 { 130 } else { 1 });
+        }
+    }
+    if plan.repeats > 1 {
+        return repeats::run(&config, &plan, is_default_directory, address, setting);
+    }
+    let ended = run::perform(plan, Role::Alone { is_default_directory }, &mut setting)?;
+    if let Some(reason) = ended.reason {
         stream::err(report::printable(&reason));
     }
-    Ok(outcome.code)
+    Ok(ended.code)
 }
 
 /// A shard that panics parks, and control writes what was measured; any other panic ends the

@@ -165,23 +165,25 @@ pub fn line(tick: &Tick) -> String {
 #[derive(Debug)]
 pub struct Progress<W: Write> {
     mode: Mode,
+    label: String,
     target: W,
     is_line_open: bool,
 }
 
 impl<W: Write> Progress<W> {
-    /// A live view on `target`, which is stderr.
-    pub fn new(mode: Mode, target: W) -> Progress<W> {
-        Progress { mode, target, is_line_open: false }
+    /// A live view on `target`, which is stderr; each line begins with `label`.
+    pub fn new(mode: Mode, label: String, target: W) -> Progress<W> {
+        Progress { mode, label, target, is_line_open: false }
     }
 
     /// Shows one line.
     pub fn show(&mut self, tick: &Tick) -> io::Result<()> {
+        let line = format!("{}{}", self.label, line(tick));
         match self.mode {
             Mode::Silent => return Ok(()),
-            Mode::Lines => writeln!(self.target, "{}", line(tick))?,
+            Mode::Lines => writeln!(self.target, "{line}")?,
             Mode::Rewrite => {
-                write!(self.target, "\r\x1b[K{}", cut(&line(tick), columns()))?;
+                write!(self.target, "\r\x1b[K{}", cut(&line, columns()))?;
                 self.is_line_open = true;
             }
         }
@@ -308,7 +310,7 @@ mod tests {
 
     fn written(mode: Mode) -> String {
         let mut bytes = Vec::new();
-        let mut progress = Progress::new(mode, &mut bytes);
+        let mut progress = Progress::new(mode, "run 2 of 5: ".to_owned(), &mut bytes);
         let tick = Tick { stage: Stage::Connecting, left: Left::Unknown, ..TICK };
         for _ in 0..2 {
             progress.show(&tick).expect("a vector takes any text");
@@ -321,8 +323,9 @@ mod tests {
 
     #[test]
     fn a_terminal_line_is_rewritten_in_place_and_cleared_once() {
-        assert_eq!(written(Mode::Rewrite), "\r\x1b[Kconnecting\r\x1b[Kconnecting\r\x1b[K");
-        assert_eq!(written(Mode::Lines), "connecting\nconnecting\n");
+        let shown = "\r\x1b[Krun 2 of 5: connecting";
+        assert_eq!(written(Mode::Rewrite), format!("{shown}{shown}\r\x1b[K"));
+        assert_eq!(written(Mode::Lines), "run 2 of 5: connecting\n".repeat(2));
         assert_eq!(written(Mode::Silent), "");
     }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use loadgen_shards::phase::{Overload, PhaseKind};
 
-use crate::config::RateShape;
+use crate::config::{Precision, RateShape};
 use crate::cores::Timer;
 use crate::expression::{Expression, RequestGoal};
 use crate::plan;
@@ -76,10 +76,36 @@ pub struct RunFacts {
     pub is_untrusted_allowed: bool,
     /// Of the plan, in order.
     pub phases: Vec<plan::Phase>,
+    /// What `-d auto` waited for.
+    pub precision: Option<Precision>,
+    /// This host's floor, if it was measured.
+    pub floor: Option<Floor>,
     /// Where files go.
     pub report_dir: Option<PathBuf>,
     /// The host.
     pub host: Host,
+}
+
+/// What the run's own load measures against an endpoint that does nothing. Percentiles of too few
+/// values are `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Floor {
+    /// Answers that it is of.
+    pub completed: u64,
+    /// How long it took, ns.
+    pub duration_ns: u64,
+    /// Median from the send, ns.
+    pub service_p50_ns: Option<u64>,
+    /// 99th percentile likewise.
+    pub service_p99_ns: Option<u64>,
+    /// Median of the dispatch after its instant, ns; `None` too in closed loop.
+    pub lateness_p50_ns: Option<u64>,
+    /// 99th percentile likewise.
+    pub lateness_p99_ns: Option<u64>,
+    /// The timer of an open loop.
+    pub timer: Option<&'static str>,
+    /// No core was left for the endpoint, so it shared one with us.
+    pub is_shared: bool,
 }
 
 /// What the report needs to know of the plan of an open loop.

@@ -31,11 +31,13 @@ use loadgen_shards::sys::wake::Waker;
 use loadgen_shards::timer::{self, Dispatch, TimerCommand, TimerPlan};
 use rtrb::{Consumer, RingBuffer};
 
+use crate::config::Precision;
 use crate::cores::Timer;
 use crate::error::Error;
 use crate::expression::{RequestFigure, RequestGoal};
 use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Snapshot, State, StealMeter};
+use crate::trust;
 
 use rules::Rules;
 
@@ -51,6 +53,8 @@ pub struct Session {
     snapshot: Snapshot,
     rules: Rules,
     begin_ns: u64,
+    /// When `--precision` is looked at next.
+    precision_due_ns: u64,
     steals: StealMeter,
     /// What each shard's clock was off by when it was ready, ns.
     clock_errors_ns: Vec<i64>,
@@ -82,6 +86,8 @@ struct PhaseProgress {
     issue_end_ns: u64,
     /// When issuing was seen to have ended, ns; 0 while it goes on.
     draining_since_ns: u64,
+    /// When control has it end before its time, ns.
+    ends_at_ns: Option<u64>,
 }
 
 impl Session {
@@ -129,6 +135,7 @@ impl Session {
             survivors_ns: 0,
             issue_end_ns: 0,
             draining_since_ns: 0,
+            ends_at_ns: None,
         });
         Ok(Session {
             progress: progress.collect(),
@@ -140,6 +147,7 @@ impl Session {
             calibrator,
             calibrated_ns: 0,
             begin_ns: monotonic_ns(),
+            precision_due_ns: 0,
             steals: StealMeter::new(&busy_cores(&plan), monotonic_ns()),
             clock_errors_ns: Vec::new(),
             refused: Failures::default(),
@@ -289,6 +297,7 @@ impl Session {
     /// The running phase ends its issuing soon, on all shards at the same instant.
     pub fn end_phase(&mut self, phase: usize) {
         let at_ns = monotonic_ns() + END_DELAY_NS;
+        self.progress[phase].ends_at_ns = Some(at_ns);
         if let Some(timer) = &self.timer {
             timer.tell(TimerCommand::EndAt { phase: phase as u32, at_ns });
         }
@@ -319,9 +328,28 @@ impl Session {
         {
             self.cancel(&reason);
         }
+        self.note_precision(now_ns);
         self.note_draining(now_ns);
         self.snapshot.timestamp_ns = now_ns;
         self.is_over()
+    }
+
+    /// Ends the measured phase when its percentile is known as well as was asked for; looked at each
+    /// second.
+    fn note_precision(&mut self, now_ns: u64) {
+        let Some(precision) = self.plan.precision else { return };
+        let index = self.progress.len() - 1;
+        let phase = &mut self.snapshot.phases[index];
+        let is_settled = self.progress[index].ends_at_ns.is_some();
+        if phase.state != State::Live || is_settled || now_ns < self.precision_due_ns {
+            return;
+        }
+        self.precision_due_ns = now_ns + PRECISION_CHECK_NS;
+        let Precision { milli_percent, share } = precision;
+        if trust::precision_reached(&phase.batches, milli_percent, share) == Some(true) {
+            phase.precise_after_ns = Some(now_ns.saturating_sub(phase.start_ns));
+            self.end_phase(index);
+        }
     }
 
     /// Issuing ends by the clock, by the count, or by a stop; the shards tell of it only once they
@@ -330,7 +358,8 @@ impl Session {
         let is_stopped = self.snapshot.state == State::Interrupted;
         let phases = self.snapshot.phases.iter_mut().zip(&self.plan.phases).zip(&mut self.progress);
         for ((phase, plan), progress) in phases {
-            let is_due = plan.duration_ns.is_some_and(|ns| now_ns >= phase.start_ns + ns);
+            let is_due = plan.duration_ns.is_some_and(|ns| now_ns >= phase.start_ns + ns)
+                || progress.ends_at_ns.is_some_and(|ns| now_ns >= ns);
             let is_used_up = match &plan.schedule {
                 None => progress.positions.is_used_up(),
                 Some(_) => progress.issue_end_ns > 0,
@@ -392,7 +421,8 @@ impl Session {
                 // A shard without work hears late that the requests are used up: its end says
                 // nothing of the load then.
                 let length_ns = self.plan.phases[index].duration_ns;
-                let is_by_clock = length_ns.is_some_and(|ns| issue_end_ns >= totals.start_ns + ns);
+                let is_by_clock = length_ns.is_some_and(|ns| issue_end_ns >= totals.start_ns + ns)
+                    || progress.ends_at_ns.is_some_and(|ns| issue_end_ns >= ns);
                 if is_by_clock || self.snapshot.state == State::Interrupted {
                     totals.load_end_ns = totals.load_end_ns.max(issue_end_ns);
                 }
@@ -624,6 +654,7 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
         accept_status: plan.accept_status,
         goals: (!plan.goodput.is_empty()).then(|| goals(&plan.goodput)),
         clock,
+        wire_stamps: plan.wire_stamps,
     }
 }
 
@@ -684,6 +715,7 @@ const RECORDINGS: usize = 4;
 const TIMER_COMMANDS: usize = 64;
 /// Between the word and the end of an issue that control ends: time for every shard to hear of it.
 const END_DELAY_NS: u64 = 50_000_000;
+const PRECISION_CHECK_NS: u64 = 1_000_000_000;
 const READY_POLL: Duration = Duration::from_millis(20);
 /// Between the plan and the first instant: time for every shard to hear of it.
 const START_DELAY_NS: u64 = 1_000_000;

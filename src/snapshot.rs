@@ -88,6 +88,9 @@ pub struct PhaseTotals {
     /// Sum of the times that queries without an end had spent since T1 when the phase ended, ns;
     /// `None` until it has on all shards.
     pub survivors_ns: Option<i128>,
+    /// How long after its start `--precision` was seen to be reached, ns; `None` if it was not, or
+    /// not asked for.
+    pub precise_after_ns: Option<u64>,
     /// Most queries in flight at once, by shard.
     pub in_flight_peaks: Vec<u64>,
     /// What the hypervisor took of the cores of shards and timer; empty until it has ended.
@@ -199,6 +202,7 @@ impl PhaseTotals {
             first_sent_ns: 0,
             last_complete_ns: 0,
             survivors_ns: None,
+            precise_after_ns: None,
             in_flight_peaks: Vec::new(),
             steals: Vec::new(),
         }

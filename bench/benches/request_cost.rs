@@ -197,6 +197,7 @@ mod linux {
             accept_status: (200, 299),
             goals: None,
             clock: Calibration::IDENTITY,
+            wire_stamps: None,
         }
     }
 }

@@ -230,6 +230,7 @@ impl Seat {
             slots: self.config.connections,
             arena: self.replies.arena(),
             clock: self.clock,
+            wire_stamps: false,
         };
         let mut reactor = Reactor::new(&config, &[])?;
         reactor.listen(self.listener);

@@ -34,6 +34,7 @@ struct Case {
     keepalive: bool,
     response_body_bytes: usize,
     requests: u64,
+    wire_stamps: Option<u32>,
 }
 
 /// Control's side of one shard.
@@ -108,6 +109,7 @@ fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
         accept_status: (200, 299),
         goals: None,
         clock,
+        wire_stamps: case.wire_stamps,
     }
 }
 
@@ -167,10 +169,13 @@ fn warm_shard_allocates_nothing() {
             keepalive: true,
             response_body_bytes: 100,
             requests: 10_000,
+            wire_stamps: None,
         };
         let large = Case { response_body_bytes: 50_000, requests: 3000, ..small };
         let reconnecting = Case { request: LAST, keepalive: false, requests: 1000, ..small };
-        for case in [small, large, reconnecting] {
+        let stamped = Case { wire_stamps: Some(3), ..small };
+        let stamped_large = Case { wire_stamps: Some(3), ..large };
+        for case in [small, large, reconnecting, stamped, stamped_large] {
             assert_eq!(allocations_once_warm(case), 0, "{case:?}");
         }
     }

@@ -56,4 +56,6 @@ pub struct ReactorCounters {
     pub receive_buffer_waits: u64,
     /// Times the completion queue overflowed (io_uring).
     pub completion_overflows: u64,
+    /// Kernel stamps of other bytes than the last one of a sampled request.
+    pub wire_stamps_mismatched: u64,
 }

@@ -13,6 +13,7 @@
 //!  2  reactor phase sim timer
 //!  1  sys/uring sys/epoll pool connection recorder
 //!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel schedule order margin
+//!     realtime
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
@@ -31,6 +32,7 @@ pub mod phase;
 pub mod pool;
 pub mod query;
 pub mod reactor;
+pub mod realtime;
 pub mod recorder;
 pub mod schedule;
 pub mod shard;

@@ -46,6 +46,8 @@ pub struct ReactorConfig {
     pub arena: Arc<[u8]>,
     /// Time base of every stamp.
     pub clock: Calibration,
+    /// Connected TCP sockets get kernel stamps: on every receive, and on sends that ask for one.
+    pub wire_stamps: bool,
 }
 
 /// Waiting, buffers and clock reads of one shard.
@@ -94,7 +96,8 @@ impl Reactor {
             EngineChoice::Epoll => String::new(),
             EngineChoice::Auto | EngineChoice::Uring => {
                 let arena = Arc::clone(&config.arena);
-                match Uring::new(config.slots, arena, destinations()?, clock()) {
+                match Uring::new(config.slots, arena, destinations()?, clock(), config.wire_stamps)
+                {
                     Ok(uring) => return Ok(Reactor::Uring(Box::new(uring))),
                     Err(refusal) if config.engine == EngineChoice::Uring => return Err(refusal),
                     Err(refusal) => refusal,
@@ -102,7 +105,8 @@ impl Reactor {
             }
         };
         let arena = Arc::clone(&config.arena);
-        let epoll = Epoll::new(config.slots, arena, destinations()?, clock(), reason)?;
+        let (slots, stamps) = (config.slots, config.wire_stamps);
+        let epoll = Epoll::new(slots, arena, destinations()?, clock(), reason, stamps)?;
         Ok(Reactor::Epoll(Box::new(epoll)))
     }
 
@@ -167,6 +171,46 @@ impl Reactor {
     /// [`Reactor::flush`] or [`Reactor::turn`].
     pub fn send(&mut self, slot: u32, generation: u32, range: Range<usize>) {
         each!(self, reactor => reactor.send(slot, generation, range));
+    }
+
+    /// [`Reactor::send`] where wire stamps are on; `is_sampled`: with a stamp of its last byte.
+    pub fn send_stamped(
+        &mut self,
+        slot: u32,
+        generation: u32,
+        range: Range<usize>,
+        is_sampled: bool,
+    ) {
+        match self {
+            Reactor::Uring(uring) => uring.begin_stamped(slot, range.len(), is_sampled),
+            Reactor::Epoll(epoll) => epoll.begin_stamped(slot, range.len(), is_sampled),
+            #[cfg(any(test, feature = "sim"))]
+            Reactor::Sim(_) => {}
+        }
+        self.send(slot, generation, range);
+    }
+
+    /// When the kernel handed the last byte of the slot's sampled request to the network device,
+    /// CLOCK_REALTIME ns. Asked once for each request, when its response is there. `None`: unknown.
+    pub fn take_sent_wire_ns(&mut self, slot: u32) -> Option<u64> {
+        match self {
+            Reactor::Uring(uring) => uring.take_sent_wire_ns(slot),
+            Reactor::Epoll(epoll) => epoll.take_sent_wire_ns(slot),
+            #[cfg(any(test, feature = "sim"))]
+            Reactor::Sim(_) => None,
+        }
+    }
+
+    /// When the kernel got the last byte of a `Received` event from the network device,
+    /// CLOCK_REALTIME ns. To be asked before the buffer is given back. `None`: unknown.
+    pub fn received_wire_ns(&self, event: &Event) -> Option<u64> {
+        let id = event.buffer?;
+        match self {
+            Reactor::Uring(uring) => uring.received_wire_ns(id, event.result as usize),
+            Reactor::Epoll(epoll) => epoll.received_wire_ns(id),
+            #[cfg(any(test, feature = "sim"))]
+            Reactor::Sim(_) => None,
+        }
     }
 
     /// Whether what one more connection queues might be submitted at once for want of room.

@@ -152,6 +152,19 @@ counters! {
     waits_other_shard_free,
     /// See [`Counters::waits_other_shard_free`].
     waits_other_shard_free_ns,
+    /// Successes of a sampled position, sent once: kernel stamps were asked for.
+    wire_stamps_wanted,
+    /// Those with a stamp of the send.
+    wire_stamps_tx,
+    /// Those with a stamp of the receive.
+    wire_stamps_rx,
+    /// Stamps before T2 (send) or after T8 (receive) by more than the error of the clocks' mapping.
+    wire_stamps_out_of_order,
+    /// Those whose stamps were left out, as CLOCK_REALTIME was set meanwhile.
+    wire_stamps_clock_set,
+    /// Stamps of sends that were not of the last byte of a sampled request: the socket took it in
+    /// parts.
+    wire_stamps_mismatched,
     /// Pairs of stamps in the wrong order.
     negative_intervals,
     /// Kernel calls that carried one send and did not sleep, and how long they took, ns: the cost
@@ -345,6 +358,10 @@ pub struct Recording {
     pub loop_gap: Series,
     /// Length of kernel calls that sent and did not sleep.
     pub enter: Series,
+    /// T3w - T2 of sampled queries, from our send stamp to the kernel's.
+    pub wire_tx: Series,
+    /// T8 - T8w of sampled queries, from the kernel's stamp of the last byte to ours.
+    pub wire_rx: Series,
     /// Where the time went.
     pub breakdown: Breakdown,
     /// T1 of sampled positions.
@@ -372,11 +389,13 @@ pub struct Recording {
     pub busy_ns: u64,
     /// The margin that `hybrid` used at `end_ns`, ns.
     pub margin_ns: u64,
+    /// Largest error of the mapping of a kernel stamp to our clock, ns.
+    pub wire_error_ns: u64,
 }
 
 impl Recording {
     /// Every series, for what is done to all of them.
-    fn series_mut(&mut self) -> [&mut Series; 11] {
+    fn series_mut(&mut self) -> [&mut Series; 13] {
         [
             &mut self.latency,
             &mut self.since_dispatch,
@@ -389,6 +408,8 @@ impl Recording {
             &mut self.wakeup,
             &mut self.loop_gap,
             &mut self.enter,
+            &mut self.wire_tx,
+            &mut self.wire_rx,
         ]
     }
 
@@ -420,6 +441,7 @@ impl Recording {
         self.last_complete_ns = 0;
         self.busy_ns = 0;
         self.margin_ns = 0;
+        self.wire_error_ns = 0;
     }
 
     /// Makes room for the samples of the arrival fit.

@@ -3,7 +3,8 @@
 //! An arm is typed as `[NAME=]PART[,PART]...`. A part is a report directory, a result file, a glob
 //! or `-`, standard input. Text that is the path of something is that path, whatever characters it
 //! has. A run counts once in its arm, however often it is named: `results/*` meets the newest
-//! run a second time as `results/latest`.
+//! run a second time as `results/latest`. The directory of a load with `--repeats` stands for its
+//! runs.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -68,7 +69,8 @@ fn load_arm(typed: &str, stdin: &mut Stdin) -> Result<Arm, Error> {
             arm.runs.extend(runs);
             continue;
         }
-        for path in paths(part).map_err(|why| refused(&why))? {
+        let paths = paths(part).map_err(|why| refused(&why))?;
+        for path in paths.into_iter().flat_map(|path| repeated(&path).unwrap_or(vec![path])) {
             let files = RunFiles::of(&path).map_err(|why| refused(&why))?;
             // Where the system cannot say what a path stands for, the path stands for itself.
             if !seen.insert(fs::canonicalize(&files.result).unwrap_or(files.result.clone())) {
@@ -121,6 +123,29 @@ fn paths(part: &str) -> Result<Vec<PathBuf>, String> {
     if paths.is_empty() { Err(format!("nothing matches {}", shown(part))) } else { Ok(paths) }
 }
 
+/// The directories of the runs that a load with `--repeats` has left in `path`; `None` for any other
+/// path.
+fn repeated(path: &Path) -> Option<Vec<PathBuf>> {
+    let root = directory_of(path);
+    let result: Value =
+        serde_json::from_reader(File::open(root.join(files::RESULT_SUMMARY)).ok()?).ok()?;
+    result["repeats"].as_u64()?;
+    let folders = result["runs"].as_array()?.iter().map(|run| run["path"].as_str());
+    // A name, and no way out of the directory.
+    let is_name = |folder: &&str| Path::new(folder).file_name() == Some(folder.as_ref());
+    let runs: Vec<PathBuf> = folders.flatten().filter(is_name).map(|run| root.join(run)).collect();
+    (!runs.is_empty()).then_some(runs)
+}
+
+/// Named down to its result file, a report directory is known as well.
+fn directory_of(path: &Path) -> &Path {
+    if path.ends_with(files::RESULT_SUMMARY) {
+        path.ancestors().nth(2).expect("two parts of the path were just seen")
+    } else {
+        path
+    }
+}
+
 /// The files of a run, or of several in one file.
 struct RunFiles {
     result: PathBuf,
@@ -133,12 +158,7 @@ struct RunFiles {
 impl RunFiles {
     fn of(path: &Path) -> Result<RunFiles, String> {
         let source = printable(&path.display().to_string());
-        // Named down to its result file, a report directory is known as well.
-        let root = if path.ends_with(files::RESULT_SUMMARY) {
-            path.ancestors().nth(2).expect("two parts of the path were just seen")
-        } else {
-            path
-        };
+        let root = directory_of(path);
         if !path.is_dir() && root == path {
             return Ok(RunFiles { result: path.into(), snapshot: None, source });
         }

@@ -80,7 +80,8 @@ const fn time(name: &'static str, series: &'static str, stat: Stat) -> Figure {
 }
 
 impl Figure {
-    fn of(&self, run: &Run) -> Option<f64> {
+    /// Its value in a run: ns, per second, or 0 to 1.
+    pub fn of(&self, run: &Run) -> Option<f64> {
         match self.source {
             Source::Series(series, stat) => run.statistic(series, stat),
             Source::Number(pointer) => run.number(pointer),
@@ -95,11 +96,9 @@ impl Figure {
 
     /// Whether it is another figure once more in every run: from the send the latency is the
     /// service latency.
-    fn is_repetition(&self, arms: &[Arm]) -> bool {
-        matches!(self.source, Source::Series("service_latency", _)) && {
-            let mut runs = arms.iter().flat_map(|arm| &arm.runs);
-            runs.all(|run| run.text("/latency_origin") == Some("sent"))
-        }
+    fn is_repetition<'a>(&self, mut runs: impl Iterator<Item = &'a Run>) -> bool {
+        matches!(self.source, Source::Series("service_latency", _))
+            && runs.all(|run| run.text("/latency_origin") == Some("sent"))
     }
 }
 
@@ -188,9 +187,14 @@ pub fn rows(arms: &[Arm], is_one_origin: bool) -> Vec<Row> {
         let changes = samples[1..].iter().map(change).collect();
         Row { figure, samples, changes }
     };
-    let is_known = |row: &Row| row.samples.iter().any(|sample| !sample.values.is_empty());
-    let figures = FIGURES.into_iter().filter(|figure| !figure.is_repetition(arms));
-    figures.map(row).filter(is_known).collect()
+    let runs = arms.iter().flat_map(|arm| &arm.runs);
+    known_figures(runs).into_iter().map(row).collect()
+}
+
+/// Every figure that some run has, in the order of the table.
+pub fn known_figures<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<Figure> {
+    let figures = FIGURES.into_iter().filter(|figure| !figure.is_repetition(runs.clone()));
+    figures.filter(|figure| runs.clone().any(|run| figure.of(run).is_some())).collect()
 }
 
 /// The samples of what an expression names.

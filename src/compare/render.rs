@@ -178,12 +178,17 @@ fn cells(arms: &[Arm], rows: &[Row]) -> Vec<Vec<String>> {
 /// The unit of a row and what it is worth: that of a time is the largest in which every median is
 /// at least 1.
 fn row_unit(row: &Row) -> (&'static str, f64) {
-    match row.figure.kind {
+    unit_of(row.figure.kind, row.samples.iter().filter_map(Sample::median))
+}
+
+/// The unit of these values of a figure, and what it is worth.
+pub fn unit_of(kind: Kind, values: impl IntoIterator<Item = f64>) -> (&'static str, f64) {
+    match kind {
         Kind::Rate => ("/s", 1.0),
         Kind::Share => ("%", 0.01),
         Kind::Time => {
-            let medians = row.samples.iter().filter_map(Sample::median);
-            unit(medians.filter(|median| *median > 0.0).fold(f64::INFINITY, f64::min))
+            let values = values.into_iter().filter(|value| *value > 0.0);
+            unit(values.fold(f64::INFINITY, f64::min))
         }
     }
 }
@@ -226,7 +231,7 @@ fn significance(arms: &[Arm], rows: &[Row]) -> Vec<String> {
 }
 
 /// Columns as wide as their widest cell: names to the left, numbers to the right.
-fn aligned(table: &[Vec<String>]) -> String {
+pub fn aligned(table: &[Vec<String>]) -> String {
     let columns = table.first().map_or(0, Vec::len);
     let width =
         |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -27,6 +27,10 @@ impl Run {
         }
         Err(if summary["metrics"].is_array() && !summary["counter"].is_null() {
             "is a final_snapshot.json; name its report directory".to_owned()
+        } else if summary["repeats"].is_u64() {
+            "is the result of several runs; name their report directory".to_owned()
+        } else if summary["blocks"].is_u64() {
+            "is a result of ab; name its runs, as in 'DIR/a-*' and 'DIR/b-*'".to_owned()
         } else {
             "is JSON, but no result of a run".to_owned()
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use loadgen_shards::recorder::Recording;
 
-use super::run::Outcome;
+use super::run::{Ended, Role};
 use crate::config::{self, Ui};
 use crate::cores::Host;
 use crate::display;
@@ -15,7 +15,7 @@ use crate::hdr;
 use crate::intervals::IntervalFiles;
 use crate::plan::Plan;
 use crate::progress::{self, Left, Progress, Stage, Tick};
-use crate::report::{self, OpenFacts, Results, RunFacts};
+use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
 use crate::snapshot::{self, Snapshot, check_conservation};
 use crate::stream;
 
@@ -24,8 +24,7 @@ pub struct Output {
     plan: Arc<Plan>,
     facts: RunFacts,
     directory: Option<ReportDir>,
-    /// The directory has a name of our choice, not the user's.
-    is_default_directory: bool,
+    role: Role,
     /// The files that grow; `None` before there is a directory, and without one.
     intervals: Option<IntervalFiles>,
     progress: Progress<std::io::Stderr>,
@@ -34,22 +33,32 @@ pub struct Output {
 
 impl Output {
     /// Says what is to be known before the run.
-    pub fn open(plan: &Arc<Plan>, host: &Host, is_default_directory: bool) -> Output {
+    pub fn open(plan: &Arc<Plan>, host: &Host, floor: Option<Floor>, role: Role) -> Output {
         let common = &plan.config.common;
         let is_silenced = common.quiet || common.ui == Ui::None;
         let is_terminal = std::io::stderr().is_terminal();
         let mode = progress::mode(is_silenced, common.ui == Ui::Plain, is_terminal);
+        let label = match &role {
+            Role::Alone { .. } => String::new(),
+            Role::Part { name, .. } => format!("{name}: "),
+        };
         let mut output = Output {
             plan: Arc::clone(plan),
-            facts: run_facts(plan, host),
+            facts: RunFacts { floor, ..run_facts(plan, host) },
             directory: None,
-            is_default_directory,
+            role,
             intervals: None,
-            progress: Progress::new(mode, std::io::stderr()),
+            progress: Progress::new(mode, label, std::io::stderr()),
             header: String::new(),
         };
+        if !output.speaks_for_all() {
+            return output;
+        }
         for notice in &plan.notices {
             output.say(notice);
+        }
+        if let (Some(precision), Some(phase)) = (plan.precision, plan.phases.last()) {
+            output.say(&display::precision_notice(precision, phase));
         }
         if let Some(notice) = display::build_notice() {
             output.say(notice);
@@ -60,7 +69,7 @@ impl Output {
     /// The directory for the files, once there is something to write.
     fn open_directory(&mut self) {
         let Some(path) = &self.plan.report_dir else { return };
-        let is_default = self.is_default_directory;
+        let is_default = self.role == Role::Alone { is_default_directory: true };
         match if is_default { ReportDir::fresh(path) } else { ReportDir::named(path) } {
             Ok(directory) => {
                 self.facts.report_dir = Some(directory.path().to_owned());
@@ -75,6 +84,11 @@ impl Output {
             }
             Err(notice) => self.say(&notice),
         }
+    }
+
+    /// What holds for every run of the command is said once.
+    fn speaks_for_all(&self) -> bool {
+        !matches!(self.role, Role::Part { is_first: false, .. })
     }
 
     fn is_text_wanted(&self) -> bool {
@@ -115,7 +129,7 @@ impl Output {
     /// The header, as soon as the engine is known.
     pub fn begin(&mut self, snapshot: &Snapshot) {
         let _ = self.progress.clear();
-        if !snapshot.engine.reason.is_empty() {
+        if !snapshot.engine.reason.is_empty() && self.speaks_for_all() {
             self.say(&format!("using epoll: {}", snapshot.engine.reason));
         }
         let unpinned = snapshot.cores.iter().filter(|core| core.is_none()).count();
@@ -124,7 +138,7 @@ impl Output {
         }
         self.open_directory();
         self.header = display::header(&self.facts, &snapshot.engine);
-        if self.is_text_wanted() {
+        if self.is_text_wanted() && self.speaks_for_all() {
             // A stdout that takes nothing is told at the end.
             let _ = stream::out(&self.header);
         }
@@ -157,7 +171,7 @@ impl Output {
     }
 
     /// Files, report, and the exit code with its reason.
-    pub fn end(mut self, snapshot: Snapshot) -> Outcome {
+    pub fn end(mut self, snapshot: Snapshot) -> Ended {
         let facts = self.facts.clone();
         let results = Results::of(&snapshot, &facts);
         let is_told = self.tell_results(&results);
@@ -173,15 +187,18 @@ impl Output {
             code = 1;
             reason = Some(format!("the result could not be written to stdout: {error}"));
         }
-        Outcome { snapshot, facts, code, reason }
+        let summary = report::result_summary(&results);
+        Ended { snapshot, summary, header: self.header, code, reason }
     }
 
     /// Files and report of a run that is left at once.
-    pub fn quit(mut self, snapshot: Snapshot) -> Outcome {
+    pub fn quit(mut self, snapshot: Snapshot) -> Ended {
         let facts = self.facts.clone();
-        let _ = self.tell_results(&Results::of(&snapshot, &facts));
+        let results = Results::of(&snapshot, &facts);
+        let _ = self.tell_results(&results);
         let (code, reason) = report::exit_code(true, None, None);
-        Outcome { snapshot, facts, code, reason }
+        let summary = report::result_summary(&results);
+        Ended { snapshot, summary, header: self.header, code, reason }
     }
 
     /// Files, then what stdout gets.
@@ -191,7 +208,9 @@ impl Output {
             self.say(&format!("cannot write the files of the intervals: {error}"));
         }
         let text = self.write_results(results);
-        if self.plan.config.common.json {
+        if matches!(self.role, Role::Part { .. }) {
+            Ok(())
+        } else if self.plan.config.common.json {
             stream::out(&report::result_summary(results))
         } else if self.is_text_wanted() {
             stream::out(&format!("\n{text}"))
@@ -260,6 +279,8 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         goodput: plan.goodput.clone(),
         is_untrusted_allowed: plan.config.common.allow_untrusted,
         phases: plan.phases.clone(),
+        precision: plan.precision,
+        floor: None,
         report_dir: None,
         host: snapshot::Host::read(),
     }

@@ -17,38 +17,65 @@ use crate::display;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::progress::{Left, Seen, Stage, Tick, Window};
-use crate::report::RunFacts;
+use crate::report::Floor;
 use crate::session::Session;
 use crate::snapshot::{Snapshot, State};
 
 /// What a run has left; its files are written.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct Ended {
     /// What was measured.
     pub snapshot: Snapshot,
-    /// How.
-    pub facts: RunFacts,
+    /// The text of its `result_summary.json`.
+    pub summary: String,
+    /// The lines above it, for people.
+    pub header: String,
     /// The exit code that it deserves alone.
     pub code: u8,
     /// Why it is not 0.
     pub reason: Option<String>,
 }
 
+/// What the runs of one command share.
+pub struct Setting {
+    /// The host that we are on.
+    pub host: Host,
+    /// Counted over all runs.
+    pub signals: Signals,
+    /// Begun with the program, for its first run.
+    pub calibrator: Option<Calibrator>,
+    /// Measured before, if it was asked for.
+    pub floor: Option<Floor>,
+}
+
+/// The place of a run among those of its command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The only one: its result is told on stdout.
+    Alone {
+        /// The directory has a name of our choice, not the user's.
+        is_default_directory: bool,
+    },
+    /// One of several: it has files and a name.
+    Part {
+        /// For the live view, as in `run 2 of 5`.
+        name: String,
+        /// It says what holds for all of them.
+        is_first: bool,
+    },
+}
+
 /// Runs a plan from the first connection to the last file.
 ///
 /// Control gets a thread of its own, as it makes itself nice: the shards of a later run would
 /// inherit that, and nobody may take it back.
-pub fn perform(
-    plan: Plan,
-    host: &Host,
-    is_default_directory: bool,
-    signals: &mut Signals,
-    calibrator: Calibrator,
-) -> Result<Outcome, Error> {
+pub fn perform(plan: Plan, role: Role, setting: &mut Setting) -> Result<Ended, Error> {
     let plan = Arc::new(plan);
+    let calibrator = setting.calibrator.take().unwrap_or_else(Calibrator::begin);
     let control = || {
-        let output = Output::open(&plan, host, is_default_directory);
+        let output = Output::open(&plan, &setting.host, setting.floor.clone(), role);
         let session = Session::start(Arc::clone(&plan), calibrator)?;
+        let signals = &mut setting.signals;
         Run { plan: Arc::clone(&plan), session, output, signals, phase_began_ns: 0 }.finish()
     };
     std::thread::scope(|scope| {
@@ -70,7 +97,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn finish(mut self) -> Result<Outcome, Error> {
+    fn finish(mut self) -> Result<Ended, Error> {
         self.output.connecting();
         let began_ns = monotonic_ns();
         let mut is_told = false;
@@ -147,7 +174,7 @@ impl Run<'_> {
     }
 
     /// Writes what there is, and leaves without a drain.
-    fn quit(mut self) -> Outcome {
+    fn quit(mut self) -> Ended {
         self.session.cancel("interrupted twice");
         // The shards answer within a turn; a stuck one is not waited for.
         let deadline_ns = monotonic_ns() + QUIT_NS;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Assessment, Gate, Limit, Results, RunFacts, Verdict, assess, assess_phase, goals_text,
+    Assessment, Floor, Gate, Limit, Results, RunFacts, Verdict, assess, assess_phase, goals_text,
     printable, target_qps, without_user_info,
 };
 use crate::config::overload_text;
@@ -18,7 +18,7 @@ use crate::snapshot::{
     hash_text, percentiles_json, phase_counters, pretty, run_counters, status_codes,
 };
 use crate::statistics::early_stopping::{LOADGEN, estimate_rank};
-use crate::trust::{Blame, Class, Interval, Trust};
+use crate::trust::{self, Blame, Class, Interval, Trust};
 use definition::definitions;
 
 #[derive(Serialize)]
@@ -67,6 +67,8 @@ struct Summary {
     untrusted_percentiles: Vec<Value>,
     slo: Vec<Value>,
     fail_if: Vec<Value>,
+    precision: Value,
+    floor: Value,
     definitions: Value,
     phases: Vec<Value>,
 }
@@ -96,6 +98,7 @@ pub fn result_summary(results: &Results) -> String {
     let mut summary = summary(results, &part);
     summary.slo = results.slo.iter().map(gate_json).collect();
     summary.fail_if = results.fail_if.iter().map(gate_json).collect();
+    summary.precision = precision_json(snapshot, results.facts);
     summary.phases = (0..snapshot.phases.len()).map(|index| phase_entry(results, index)).collect();
     pretty(&summary)
 }
@@ -108,13 +111,15 @@ pub fn phase_summary(results: &Results, index: usize) -> String {
 
 /// One of `phases[]`: its name, and its figures without what holds for the whole run.
 fn phase_entry(results: &Results, index: usize) -> Value {
-    const RUN_WIDE: [&str; 8] = [
+    const RUN_WIDE: [&str; 10] = [
         "test_started_at",
         "run_config",
         "engine",
         "cores",
         "slo",
         "fail_if",
+        "precision",
+        "floor",
         "definitions",
         "phases",
     ];
@@ -201,6 +206,8 @@ fn summary(results: &Results, part: &Part) -> Summary {
         untrusted_percentiles: untrusted_json(sums, part.trust),
         slo: Vec::new(),
         fail_if: Vec::new(),
+        precision: Value::Null,
+        floor: facts.floor.as_ref().map_or(Value::Null, floor_json),
         definitions: definitions(sums.has_schedule()),
         phases: Vec::new(),
     }
@@ -415,6 +422,32 @@ fn limit_json(totals: &Totals, verdict: Option<&Verdict>) -> Value {
 fn failures_json(snapshot: &Snapshot, sums: &Sums) -> Map<String, Value> {
     let failures = sums.failures.iter();
     failures.map(|(kind, tally)| (kind.name().to_owned(), tally_json(snapshot, tally))).collect()
+}
+
+/// What `-d auto` was to reach, and what it has; null without it.
+fn precision_json(snapshot: &Snapshot, facts: &RunFacts) -> Value {
+    let (Some(precision), Some(phase)) = (facts.precision, snapshot.tracked().last()) else {
+        return Value::Null;
+    };
+    json!({
+        "percentile": f64::from(precision.milli_percent) / 1000.0,
+        "share": precision.share,
+        "reached": phase.precise_after_ns.is_some(),
+        "reached_after_ns": phase.precise_after_ns,
+        "half_width": trust::half_width(&phase.batches, precision.milli_percent),
+    })
+}
+
+fn floor_json(floor: &Floor) -> Value {
+    let percentiles = |p50_ns, p99_ns| json!({ "percentiles": { "50.0": p50_ns, "99.0": p99_ns } });
+    json!({
+        "n_samples_completed": floor.completed,
+        "duration_ns": floor.duration_ns,
+        "service_latency": percentiles(floor.service_p50_ns, floor.service_p99_ns),
+        "lateness": percentiles(floor.lateness_p50_ns, floor.lateness_p99_ns),
+        "timer": floor.timer,
+        "is_shared": floor.is_shared,
+    })
 }
 
 fn tally_json(snapshot: &Snapshot, tally: &Tally) -> Value {

@@ -37,6 +37,10 @@ pub struct Sums {
     pub loop_gap: Distribution,
     /// How long kernel calls that sent took.
     pub enter: Distribution,
+    /// T3w - T2 of sampled queries, from our send stamp to the kernel's.
+    pub wire_tx: Distribution,
+    /// T8 - T8w of sampled queries, from the kernel's stamp of the last byte to ours.
+    pub wire_rx: Distribution,
     /// Where the time went, by latency.
     pub breakdown: Breakdown,
     /// T1 of sampled positions, in no order.
@@ -51,6 +55,8 @@ pub struct Sums {
     pub residence_ns: i128,
     /// The largest margin that a shard used, ns.
     pub margin_ns: u64,
+    /// Largest error of the mapping of a kernel stamp to our clock, ns.
+    pub wire_error_ns: u64,
     /// Time at work, summed over shards, ns.
     pub busy_ns: u64,
     /// Shards x time that the recordings cover, ns: `busy_ns` / this is the client's utilisation.
@@ -74,6 +80,8 @@ impl Sums {
         self.wakeup.add(&recording.wakeup);
         self.loop_gap.add(&recording.loop_gap);
         self.enter.add(&recording.enter);
+        self.wire_tx.add(&recording.wire_tx);
+        self.wire_rx.add(&recording.wire_rx);
         self.breakdown.add(&recording.breakdown);
         keep(&mut self.fit_dispatched, &recording.fit_dispatched);
         keep(&mut self.fit_sent, &recording.fit_sent);
@@ -81,6 +89,7 @@ impl Sums {
         self.area_ns += recording.area_ns;
         self.residence_ns += recording.residence_ns;
         self.margin_ns = self.margin_ns.max(recording.margin_ns);
+        self.wire_error_ns = self.wire_error_ns.max(recording.wire_error_ns);
         self.busy_ns += recording.busy_ns;
         self.covered_ns += recording.end_ns.saturating_sub(recording.begin_ns);
     }
@@ -101,11 +110,14 @@ impl Sums {
         self.wakeup.merge(&other.wakeup);
         self.loop_gap.merge(&other.loop_gap);
         self.enter.merge(&other.enter);
+        self.wire_tx.merge(&other.wire_tx);
+        self.wire_rx.merge(&other.wire_rx);
         self.breakdown.add(&other.breakdown);
         self.schedule_hash = self.schedule_hash.wrapping_add(other.schedule_hash);
         self.area_ns += other.area_ns;
         self.residence_ns += other.residence_ns;
         self.margin_ns = self.margin_ns.max(other.margin_ns);
+        self.wire_error_ns = self.wire_error_ns.max(other.wire_error_ns);
         self.busy_ns += other.busy_ns;
         self.covered_ns += other.covered_ns;
     }

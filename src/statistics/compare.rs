@@ -210,6 +210,14 @@ pub fn welch(a: &[f64], b: &[f64], confidence: f64) -> Option<Welch> {
     Some(Welch { shift: Shift { value, interval: Some((value - reach, value + reach)) }, p })
 }
 
+/// The interval of the mean at this confidence, by Student's law; `None` below two values.
+pub fn mean_interval(values: &[f64], confidence: f64) -> Option<(f64, f64)> {
+    let (mean, count) = (mean(values)?, values.len() as f64);
+    let error = (variance(values)? / count).sqrt();
+    let reach = student(count - 1.0).inverse_cdf(0.5 + confidence / 2.0) * error;
+    Some((mean - reach, mean + reach))
+}
+
 /// Holm's correction: p-values, in their order, that hold although so many tests were made.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();

@@ -111,6 +111,7 @@ impl Shard {
                 }
             }
             Fed::Complete { is_clean } => {
+                self.note_received_wire(event);
                 self.reactor.recycle(event);
                 self.complete(slot, event.stamp_ns, is_clean);
             }
@@ -135,6 +136,8 @@ impl Shard {
             first_byte_ns: connection.first_byte_ns,
             complete_ns: stamp_ns,
         };
+        let wire_stamps = self.take_wire_stamps(slot, &query);
+        let connection = &mut self.connections[slot as usize];
         let is_reusable = is_clean && head.keep_alive && self.plan.keepalive;
         if is_reusable && !self.reactor.is_sending(slot) {
             connection.state = State::Idle;
@@ -159,6 +162,9 @@ impl Shard {
             recording.statuses.count(head.status);
             if is_accepted {
                 record_success(recording, &query, &stamps, goals.as_ref());
+                if let Some(wire_stamps) = wire_stamps {
+                    wire_stamps.record(recording, stamps.sent_ns, stamps.complete_ns);
+                }
             } else {
                 recording.counters.failed += 1;
                 recording.failures.count(FailureKind::Status, || {

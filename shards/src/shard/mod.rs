@@ -6,6 +6,7 @@
 //! schedule ─▶ arrivals.rs  the instants that are this shard's
 //!             issue.rs     a query is claimed or due, waits, is bound, stamped and sent
 //! events   ─▶ exchange.rs  it is answered or fails; connections come and go
+//!             wire.rs      kernel stamps of sampled queries beside ours
 //! ```
 //!
 //! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats
@@ -15,6 +16,7 @@ mod arrivals;
 mod control;
 mod exchange;
 mod issue;
+mod wire;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -43,6 +45,7 @@ use crate::wheel::Wheel;
 
 use arrivals::{Arrivals, Ring};
 use issue::Backlog;
+use wire::WireSampler;
 
 /// What a shard is built from.
 #[derive(Clone, Debug)]
@@ -71,6 +74,8 @@ pub struct ShardPlan {
     pub goals: Option<Goals>,
     /// Time base until the first phase brings a better one.
     pub clock: Calibration,
+    /// Every so many positions get kernel stamps of the send and the receive; at least 1.
+    pub wire_stamps: Option<u32>,
 }
 
 /// A shard's ends of the channels to control.
@@ -195,6 +200,8 @@ pub struct Shard {
     ring: Ring,
     backlog: Backlog,
     margin: Margin,
+    /// Kernel stamps, if they are on.
+    wire: Option<Box<WireSampler>>,
     cpu: CpuMeter,
     cpu_last: CpuUse,
     reactor_counters: ReactorCounters,
@@ -211,6 +218,7 @@ pub fn spawn(plan: ShardPlan, link: Link) -> std::io::Result<JoinHandle<()>> {
             slots: plan.slots_per_target * plan.table.targets.len() as u32,
             arena: plan.table.arena.clone(),
             clock: plan.clock,
+            wire_stamps: plan.wire_stamps.is_some(),
         };
         match Reactor::new(&config, &plan.table.targets) {
             Ok(reactor) => Shard::new(ShardPlan { core, ..plan }, link, reactor).run(),
@@ -257,6 +265,7 @@ impl Shard {
             ring: Ring(link.dispatches.take()),
             backlog: Backlog::new(targets),
             margin: Margin::default(),
+            wire: plan.wire_stamps.map(|every| Box::new(WireSampler::new(every, &reactor))),
             cpu: CpuMeter::of_this_thread(),
             cpu_last: CpuUse::default(),
             reactor_counters: reactor.counters(),

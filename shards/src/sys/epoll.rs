@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::socket::{self, Destination};
 use super::wake::Waker;
+use super::wire::{self, Wire};
 use super::{errno_text, last_errno};
 use crate::clock::Clock;
 use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
@@ -24,6 +25,10 @@ pub struct Epoll {
     arena: Arc<[u8]>,
     destinations: Vec<Destination>,
     sockets: Box<[Socket]>,
+    /// Kernel stamps, if they are on.
+    wire: Option<Wire>,
+    /// Those of receives by buffer, CLOCK_REALTIME ns; empty while stamps are off.
+    received_wire_ns: Box<[Option<u64>]>,
     listeners: Vec<OwnedFd>,
     /// Listeners that found no free descriptor; they accept again when one is closed.
     starved: Vec<Token>,
@@ -72,6 +77,7 @@ impl Epoll {
         destinations: Vec<Destination>,
         clock: Clock,
         reason: String,
+        wire_stamps: bool,
     ) -> Result<Epoll, String> {
         // SAFETY: plain system call; the result is checked before use.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -88,6 +94,11 @@ impl Epoll {
             arena,
             destinations,
             sockets: vec![CLOSED; slots as usize].into_boxed_slice(),
+            wire: wire_stamps.then(|| Wire::new(slots)),
+            received_wire_ns: match wire_stamps {
+                true => Box::new([None; BUFFER_COUNT as usize]),
+                false => Box::default(),
+            },
             listeners: Vec::new(),
             starved: Vec::new(),
             waker,
@@ -129,7 +140,8 @@ impl Epoll {
     }
 
     pub(crate) fn counters(&self) -> ReactorCounters {
-        self.counters
+        let wire_stamps_mismatched = self.wire.as_ref().map_or(0, Wire::mismatched);
+        ReactorCounters { wire_stamps_mismatched, ..self.counters }
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -139,6 +151,23 @@ impl Epoll {
     pub(crate) fn bytes(&self, id: u16, len: usize) -> &[u8] {
         let start = usize::from(id) * BUFFER_BYTES;
         &self.buffers[start..start + len]
+    }
+
+    /// The kernel's stamp of the last byte of a receive, CLOCK_REALTIME ns.
+    pub(crate) fn received_wire_ns(&self, id: u16) -> Option<u64> {
+        self.received_wire_ns.get(usize::from(id)).copied().flatten()
+    }
+
+    /// The kernel's stamp of the last byte of a sampled request, CLOCK_REALTIME ns.
+    pub(crate) fn take_sent_wire_ns(&mut self, slot: u32) -> Option<u64> {
+        self.wire.as_mut()?.take_sent_ns(slot, self.sockets[slot as usize].fd)
+    }
+
+    /// With stamps on, the next send of the slot has so many bytes; `is_sampled`: and a stamp.
+    pub(crate) fn begin_stamped(&mut self, slot: u32, bytes: usize, is_sampled: bool) {
+        if let Some(wire) = &mut self.wire {
+            wire.begin(slot, bytes, is_sampled);
+        }
     }
 
     pub(crate) fn recycle(&mut self, id: u16) {
@@ -180,6 +209,9 @@ impl Epoll {
         let fd = destination.socket()?;
         let is_connected = socket::connect(fd.as_raw_fd(), destination.address())?;
         self.occupy(slot, generation, fd, !is_connected);
+        if is_connected {
+            self.enable_stamps(slot);
+        }
         let interest = if is_connected { libc::EPOLLIN } else { libc::EPOLLOUT };
         self.watch(libc::EPOLL_CTL_ADD, slot, interest)?;
         if is_connected {
@@ -208,6 +240,12 @@ impl Epoll {
                 buffer: None,
                 stamp_ns: self.clock.now_ns(),
             });
+        }
+    }
+
+    fn enable_stamps(&mut self, slot: u32) {
+        if let Some(wire) = &mut self.wire {
+            wire.enable(slot, self.sockets[slot as usize].fd);
         }
     }
 
@@ -277,7 +315,12 @@ impl Epoll {
         }
         self.counters.enters += 1;
         let piece_end = end.min(begin + SEND_PIECE_BYTES);
-        let sent = match socket::send(fd, &self.arena[begin..piece_end]) {
+        let bytes = &self.arena[begin..piece_end];
+        let sent = match &mut self.wire {
+            Some(wire) if piece_end == end && wire.is_awaited(slot) => wire.send(slot, fd, bytes),
+            _ => socket::send(fd, bytes),
+        };
+        let sent = match sent {
             Ok(sent) => sent,
             Err(libc::EAGAIN | libc::EINTR) => 0,
             Err(errno) => {
@@ -385,12 +428,18 @@ impl Epoll {
                 socket.is_connecting = false;
                 let errno = socket::pending_error(socket.fd);
                 if errno == 0 {
+                    self.enable_stamps(token.slot);
                     self.watch(libc::EPOLL_CTL_MOD, token.slot, libc::EPOLLIN).expect(MODIFIES);
                 }
                 self.emit(EventKind::Connected, token, -errno, None);
             }
             _ => {
-                if ready & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
+                let mut input = ready & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR);
+                if input & libc::EPOLLERR != 0 && self.drain_stamps(token.slot) {
+                    // The stamp of a send, and no error. If there is one too, it stays ready.
+                    input &= !libc::EPOLLERR;
+                }
+                if input != 0 {
                     self.receive(token);
                 }
                 if ready & libc::EPOLLOUT != 0 {
@@ -398,6 +447,12 @@ impl Epoll {
                 }
             }
         }
+    }
+
+    /// A stamp that nobody takes would keep the socket ready for ever.
+    fn drain_stamps(&mut self, slot: u32) -> bool {
+        let fd = self.sockets[slot as usize].fd;
+        self.wire.as_mut().is_some_and(|wire| wire.drain(slot, fd))
     }
 
     fn accept(&mut self, token: Token) {
@@ -432,7 +487,15 @@ impl Epoll {
             };
             self.counters.enters += 1;
             let start = usize::from(id) * BUFFER_BYTES;
-            match socket::receive(fd, &mut self.buffers[start..start + BUFFER_BYTES]) {
+            let buffer = &mut self.buffers[start..start + BUFFER_BYTES];
+            let received = match self.received_wire_ns.get_mut(usize::from(id)) {
+                None => socket::receive(fd, buffer),
+                Some(wire_ns) => wire::receive(fd, buffer).map(|(len, at_ns)| {
+                    *wire_ns = at_ns;
+                    len
+                }),
+            };
+            match received {
                 Ok(len) if len > 0 => {
                     self.counters.receives += 1;
                     self.emit(EventKind::Received, token, len as i32, Some(id));

@@ -12,6 +12,7 @@ pub mod socket;
 pub mod time;
 pub mod uring;
 pub mod wake;
+mod wire;
 
 /// The errno of the last failed call, positive.
 fn last_errno() -> i32 {

@@ -1,5 +1,5 @@
-//! The kernel clocks that are read: CLOCK_MONOTONIC, the same without corrections, and the CPU time
-//! of a thread.
+//! The kernel clocks that are read: CLOCK_MONOTONIC, the same without corrections, CLOCK_REALTIME,
+//! and the CPU time of a thread.
 
 /// CLOCK_MONOTONIC, ns.
 pub fn monotonic_ns() -> u64 {
@@ -10,6 +10,11 @@ pub fn monotonic_ns() -> u64 {
 /// synchronisation.
 pub fn monotonic_raw_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC_RAW)
+}
+
+/// CLOCK_REALTIME, ns since 1970.
+pub fn realtime_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
 }
 
 /// CPU time of the calling thread, ns.

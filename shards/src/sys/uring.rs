@@ -7,13 +7,14 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, RecvMsgOut, SubmitArgs, Timespec};
 use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue};
 
 use super::buffers::BufferRing;
 use super::ladder::{build, cannot};
 use super::socket::{self, Destination};
 use super::wake::Waker;
+use super::wire::{self, Wire};
 use crate::clock::Clock;
 use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::limits::{
@@ -36,6 +37,10 @@ pub struct Uring {
     arena: Arc<[u8]>,
     destinations: Vec<Destination>,
     sockets: Box<[Socket]>,
+    /// Kernel stamps, if they are on: receives then bring control messages.
+    wire: Option<Wire>,
+    /// Where the payload begins in a receive buffer: 0 without stamps.
+    payload_offset: usize,
     waker: Waker,
     clock: Clock,
     events: Vec<Event>,
@@ -93,6 +98,7 @@ impl Uring {
         arena: Arc<[u8]>,
         destinations: Vec<Destination>,
         clock: Clock,
+        wire_stamps: bool,
     ) -> Result<Uring, String> {
         let waker = Waker::new().map_err(|errno| cannot("create an eventfd", errno))?;
         let (ring, rung) = build()?;
@@ -121,6 +127,8 @@ impl Uring {
             arena,
             destinations,
             sockets: vec![closed; slots as usize].into_boxed_slice(),
+            wire: wire_stamps.then(|| Wire::new(slots)),
+            payload_offset: if wire_stamps { wire::RECEIVED_HEADER_BYTES } else { 0 },
             waker,
             clock,
             events: Vec::with_capacity(EVENTS_PER_TURN),
@@ -216,7 +224,8 @@ impl Uring {
     }
 
     pub(crate) fn counters(&self) -> ReactorCounters {
-        self.counters
+        let wire_stamps_mismatched = self.wire.as_ref().map_or(0, Wire::mismatched);
+        ReactorCounters { wire_stamps_mismatched, ..self.counters }
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -224,7 +233,26 @@ impl Uring {
     }
 
     pub(crate) fn bytes(&self, id: u16, len: usize) -> &[u8] {
-        self.group_of(id).bytes(id, len)
+        &self.group_of(id).bytes(id, self.payload_offset + len)[self.payload_offset..]
+    }
+
+    /// The kernel's stamp of the last byte of a receive, CLOCK_REALTIME ns.
+    pub(crate) fn received_wire_ns(&self, id: u16, len: usize) -> Option<u64> {
+        let header = self.wire.as_ref()?.receive_header();
+        let whole = self.group_of(id).bytes(id, self.payload_offset + len);
+        wire::received_stamp_ns(RecvMsgOut::parse(whole, header).ok()?.control_data())
+    }
+
+    /// The kernel's stamp of the last byte of a sampled request, CLOCK_REALTIME ns.
+    pub(crate) fn take_sent_wire_ns(&mut self, slot: u32) -> Option<u64> {
+        self.wire.as_mut()?.take_sent_ns(slot, self.sockets[slot as usize].fd)
+    }
+
+    /// With stamps on, the next send of the slot has so many bytes; `is_sampled`: and a stamp.
+    pub(crate) fn begin_stamped(&mut self, slot: u32, bytes: usize, is_sampled: bool) {
+        if let Some(wire) = &mut self.wire {
+            wire.begin(slot, bytes, is_sampled);
+        }
     }
 
     fn group_of(&self, id: u16) -> &BufferRing {
@@ -284,8 +312,11 @@ impl Uring {
         let Socket { fd, generation, .. } = self.sockets[slot as usize];
         let group = self.groups.len() as u16 - 1;
         let token = Token { operation: Operation::Receive, generation, slot };
-        let receive = opcode::RecvMulti::new(Fd(fd), group).build().user_data(token.encode());
-        self.push(&receive);
+        let receive = match &self.wire {
+            None => opcode::RecvMulti::new(Fd(fd), group).build(),
+            Some(wire) => opcode::RecvMsgMulti::new(Fd(fd), wire.receive_header(), group).build(),
+        };
+        self.push(&receive.user_data(token.encode()));
         self.armed += 1;
     }
 
@@ -312,17 +343,27 @@ impl Uring {
     }
 
     fn push_send(&mut self, slot: u32, piece: Range<usize>) {
-        let Socket { fd, generation, is_sending, .. } = self.sockets[slot as usize];
+        let Socket { fd, generation, is_sending, rest, .. } = self.sockets[slot as usize];
         self.sockets[slot as usize].piece = piece.len();
+        let is_last = piece.end == rest.1;
         let bytes = &self.arena[piece];
         // MSG_WAITALL is for correctness: without it a short send is a success, and makes no
         // completion at all. MSG_DONTWAIT for order: a send that waited for room unseen would be
         // overtaken by the next one.
         let wait = if is_sending { 0 } else { libc::MSG_DONTWAIT };
-        let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32)
-            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL | wait);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | wait;
+        let send = match &mut self.wire {
+            Some(wire) if is_last && wire.is_awaited(slot) => {
+                // The kernel asks for the stamp once, with the first part that the socket takes. So
+                // one that may be taken in parts does not wait for all: each asks anew.
+                let flags = if is_sending { flags & !libc::MSG_WAITALL } else { flags };
+                let header = wire.header(slot, bytes);
+                opcode::SendMsg::new(Fd(fd), header).flags(flags as u32).build()
+            }
+            _ => opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32).flags(flags).build(),
+        };
         let token = Token { operation: Operation::Send, generation, slot };
-        let mut entry = send.build().user_data(token.encode());
+        let mut entry = send.user_data(token.encode());
         if !is_sending {
             entry = entry.flags(squeue::Flags::SKIP_SUCCESS);
         }
@@ -479,6 +520,9 @@ impl Uring {
                 if is_live(self) {
                     event.kind = EventKind::Connected;
                     if result == 0 {
+                        if let Some(wire) = &mut self.wire {
+                            wire.enable(slot, self.sockets[slot as usize].fd);
+                        }
                         self.arm_receive(slot);
                     }
                     self.events.push(event);
@@ -525,8 +569,15 @@ impl Uring {
         }
         let is_starved = event.result == -libc::ENOBUFS;
         if event.result > 0 {
-            self.counters.receives += 1;
-            event.buffer = buffer;
+            event.result -= self.payload_offset as i32;
+            match buffer {
+                // The end of the stream, which has control messages like any receive.
+                Some(id) if event.result == 0 => self.recycle(id),
+                _ => {
+                    self.counters.receives += 1;
+                    event.buffer = buffer;
+                }
+            }
         }
         if !is_starved {
             self.events.push(event);
@@ -561,6 +612,7 @@ impl Uring {
         if !is_live {
             return;
         }
+        let is_stamped = self.wire.as_ref().is_some_and(|wire| wire.is_awaited(event.slot));
         let socket = &mut self.sockets[event.slot as usize];
         let has_no_room = !socket.is_sending && event.result == -libc::EAGAIN;
         if event.result < 0 && !has_no_room {
@@ -573,6 +625,9 @@ impl Uring {
             // A completion despite SKIP_SUCCESS: the socket took a part of it, or nothing.
             socket.rest.0 += event.result.max(0) as usize;
             socket.is_sending = true;
+        } else if is_stamped && socket.rest.0 == socket.rest.1 {
+            // It did not wait for all of it.
+            socket.rest.0 -= socket.piece - event.result as usize;
         } else if (event.result as usize) < socket.piece {
             // Waited for all of it and got less: the peer is gone, its end of stream follows.
             socket.is_sending = false;
@@ -624,7 +679,7 @@ impl Drop for Uring {
 /// Whether this host and process can run the io_uring back end, for `doctor`. `Err`: cause and fix.
 pub fn probe() -> Result<EngineReport, String> {
     let clock = Clock::new(crate::clock::Calibration::IDENTITY);
-    Uring::new(1, Arc::from([]), Vec::new(), clock).map(|uring| uring.report().clone())
+    Uring::new(1, Arc::from([]), Vec::new(), clock, false).map(|uring| uring.report().clone())
 }
 
 const ENTER_GETEVENTS: u32 = 1;
