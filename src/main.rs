@@ -30,6 +30,8 @@ mod files;
 #[cfg_attr(not(test), expect(dead_code, reason = "the report directory does not have them yet"))]
 mod hdr;
 #[cfg(target_os = "linux")]
+mod intervals;
+#[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]
 mod number;
