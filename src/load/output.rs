@@ -23,6 +23,8 @@ pub struct Output {
     role: Role,
     progress: Progress<std::io::Stderr>,
     header: String,
+    /// What is shown in its place where there are several runs.
+    header_of_all: String,
 }
 
 impl Output {
@@ -43,6 +45,7 @@ impl Output {
             role,
             progress: Progress::new(mode, label, std::io::stderr()),
             header: String::new(),
+            header_of_all: String::new(),
         };
         if !output.speaks_for_all() {
             return output;
@@ -122,9 +125,15 @@ impl Output {
         }
         self.open_directory();
         self.header = display::header(&self.facts, &snapshot.engine);
+        if let Role::Part { urls, is_first: true, .. } = &self.role {
+            let of_all = RunFacts { urls: urls.clone(), ..self.facts.clone() };
+            self.header_of_all = display::header(&of_all, &snapshot.engine);
+        } else {
+            self.header_of_all.clone_from(&self.header);
+        }
         if self.is_text_wanted() && self.speaks_for_all() {
             // A stdout that takes nothing is told at the end.
-            let _ = stream::out(&self.header);
+            let _ = stream::out(&self.header_of_all);
         }
         self.write(files::CONFIG, &config::to_yaml(&self.plan.config));
     }
@@ -159,7 +168,7 @@ impl Output {
     /// What is left of the run beside its files.
     pub fn into_ended(self, snapshot: Snapshot, code: u8, reason: Option<String>) -> Ended {
         let summary = report::result_summary(&snapshot, &self.facts);
-        Ended { snapshot, summary, header: self.header, code, reason }
+        Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
     /// Files, then what stdout gets.
