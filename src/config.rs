@@ -29,7 +29,7 @@ use crate::request::{Header, RequestShape};
 use value::{Duration, each, optional, parse, positive_count};
 
 pub use arrivals::{Arrivals, RampKind, RateShape};
-pub use document::to_yaml;
+pub use document::{order_text, overload_text, to_yaml};
 pub use flags::{flags, rate_flags};
 
 /// A load command, typed.

@@ -4,10 +4,13 @@
 //! Plain text without colour, the same on a terminal and in `report.txt`. Every text that came from
 //! elsewhere passes through [`printable`].
 
+mod answer;
 mod floor;
 mod precision;
+mod table;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 pub use precision::notice as precision_notice;
 
@@ -16,30 +19,38 @@ use std::fmt::Write;
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineReport;
 
+use crate::expression::Metric;
 use crate::files;
 use crate::plan;
 use crate::report::{
-    Assessment, Ending, Limit, RunFacts, assess, core_list, ending, little_warning, next_commands,
-    printable, without_user_info,
+    Assessment, Gate, GateOutcome, Results, RunFacts, assess, connections_wanted, core_list,
+    ending, goals_text, little_warning, next_commands, printable, without_user_info,
 };
-use crate::snapshot::{Distribution, Snapshot, Totals, count_needed};
+use crate::snapshot::{Snapshot, Totals};
+use crate::statistics::planner::extension_factor;
 
 pub use crate::number::{counted, grouped, rate, significant, time, unit};
 
-/// Columns of the table: heading and 1/1000 %.
-const COLUMNS: [(&str, u32); 5] =
-    [("p50", 50_000), ("p90", 90_000), ("p95", 95_000), ("p99", 99_000), ("p99.9", 99_900)];
 /// Features of a back end that the header leaves out.
 const FEATURES_UNTOLD: [&str; 3] = ["single-issuer", "no-sqarray", "ring-fd"];
-/// Failures below this share are left to the line that counts them.
-const FAILED_SHARE_TOLD: f64 = 0.01;
+/// Half the width of an interval of p99 that is precise enough, as a share of its value.
+const PRECISE: f64 = 0.05;
+/// Proposals of longer runs end here: nobody waits ten times a day.
+const LONGER_NS_MAX: f64 = 8.64e12;
 
 /// The two lines above a run: with what, and what. Printed before it starts.
 pub fn header(facts: &RunFacts, engine: &EngineReport) -> String {
     let shards = counted(facts.cores.len() as u64, "shard");
     let cores = if facts.cores.len() == 1 { "core" } else { "cores" };
     let list = core_list(&facts.cores);
-    let spin = if facts.spin { ", spinning" } else { "" };
+    let wait = match &facts.open {
+        Some(open) => match open.timer.core() {
+            Some(core) => format!(", timer on core {core}"),
+            None => format!(", timer {}", open.timer.name()),
+        },
+        None if facts.spin => ", spinning".to_owned(),
+        None => String::new(),
+    };
     // The files have them all; these make a difference that one can measure.
     let is_told = |name: &&&str| !FEATURES_UNTOLD.contains(*name);
     let told: Vec<&str> = engine.features.iter().filter(is_told).copied().collect();
@@ -49,13 +60,19 @@ pub fn header(facts: &RunFacts, engine: &EngineReport) -> String {
     } else {
         targets(facts)
     };
+    let most = match &facts.open {
+        Some(open) if open.max_connections > facts.connections => {
+            format!(", at most {}", grouped(open.max_connections.into()))
+        }
+        _ => String::new(),
+    };
     // No shard was ready: stopped while the connections opened.
     let engine_name = if engine.name.is_empty() { "no engine yet" } else { engine.name };
     let text = format!(
-        "loadgen-uring {} · {} · {shards} on {cores} {list}{spin} · {engine_name}{features}\n\
-         {target} · {} · {}",
+        "loadgen-uring {} · {} · {shards} on {cores} {list}{wait} · {engine_name}{features}\n\
+         {target} · {}{most} · {}",
         env!("CARGO_PKG_VERSION"),
-        facts.command,
+        answer::load_words(facts),
         counted(u64::from(facts.connections), "connection"),
         lengths(&facts.phases),
     );
@@ -100,138 +117,27 @@ fn lengths(phases: &[plan::Phase]) -> String {
 }
 
 /// The text after a run, without the header.
-pub fn report(snapshot: &Snapshot, facts: &RunFacts) -> String {
-    let ending = ending(snapshot);
-    let assessment = assess(snapshot, facts);
-    let tracked = Totals::of(snapshot.tracked());
-    let all = Totals::of(&snapshot.phases);
-    let mut text = printable(&answer(snapshot, facts, &tracked, &ending, assessment.as_ref()));
-    text.push('\n');
-    if let Some(reason) = reason(snapshot, &ending, &tracked, assessment.as_ref()) {
-        writeln!(text, "{}", printable(&reason)).expect(WRITES);
+pub fn report(results: &Results) -> String {
+    let ending = ending(results.snapshot);
+    let assessment = assess(results.snapshot, results.facts);
+    let mut lines = vec![answer::answer(results, &ending, assessment.as_ref())];
+    lines.extend(answer::reason(results, &ending, assessment.as_ref()));
+    lines.push(String::new());
+    lines.extend(counts(results.snapshot, &results.tracked));
+    let table = table::table(results);
+    if !table.is_empty() {
+        lines.push(String::new());
+        lines.extend(table.lines().map(str::to_owned));
     }
-    text.push('\n');
-    for line in counts(snapshot, &tracked) {
-        writeln!(text, "{}", printable(&line)).expect(WRITES);
-    }
-    let rows = table(&tracked);
-    if !rows.is_empty() {
-        write!(text, "\n{rows}").expect(WRITES);
-    }
-    text.push('\n');
-    for line in facts_below(snapshot, facts, &all, &tracked, assessment.as_ref()) {
-        writeln!(text, "{}", printable(&line)).expect(WRITES);
-    }
-    let limit = match ending {
-        Ending::Complete => assessment.and_then(|assessment| assessment.verdict.limit),
-        _ => None, // not told above, so nothing to test below
-    };
-    text.push_str(&next(facts, &ending, limit));
-    text
+    lines.push(String::new());
+    lines.extend(trust::trust_lines(results));
+    lines.extend(gates(results));
+    lines.extend(facts_below(results, assessment.as_ref()));
+    lines.extend(next(results));
+    lines.iter().map(|line| printable(line) + "\n").collect()
 }
 
 const WRITES: &str = "a string takes any text";
-
-/// The first line: the answer in a sentence.
-fn answer(
-    snapshot: &Snapshot,
-    facts: &RunFacts,
-    tracked: &Totals,
-    ending: &Ending,
-    assessment: Option<&Assessment>,
-) -> String {
-    let completed = tracked.sums.counters.completed;
-    let achieved = tracked.qps().map_or("no".to_owned(), rate);
-    match ending {
-        Ending::AllFailed { failed, by } => {
-            let failed = counted(*failed, "request");
-            match by.as_str() {
-                "" => format!("No request succeeded: {failed} failed."),
-                by => format!(
-                    "No request succeeded: {failed} failed, and the run was cut short: {by}."
-                ),
-            }
-        }
-        Ending::NothingEnded { issued } => match issued {
-            0 => "No request succeeded: none was sent.".to_owned(),
-            _ => format!("No request succeeded: {} sent, none answered.", grouped(*issued)),
-        },
-        Ending::Interrupted { by } => {
-            if snapshot.total_duration_ns() == 0 {
-                return format!("Cut short before the first request: {by}.");
-            }
-            let after = time(rounded(snapshot.total_duration_ns()));
-            let until = match completed {
-                0 => "No measured request had succeeded".to_owned(),
-                _ => format!("Until then {achieved} requests/s"),
-            };
-            format!("Cut short after {after}: {by}. {until}.")
-        }
-        Ending::DrainTimedOut { in_flight } => format!(
-            "{achieved} requests/s, but incomplete: {} had no answer when the drain ended.",
-            counted(*in_flight, "request"),
-        ),
-        Ending::Complete => {
-            let cores = counted(facts.cores.len() as u64, "core");
-            format!("{achieved} requests/s on {cores}{}.", clauses(tracked, assessment))
-        }
-    }
-}
-
-/// What follows the rate in the first line: many failures, then the limit.
-fn clauses(tracked: &Totals, assessment: Option<&Assessment>) -> String {
-    let mut text = String::new();
-    let ended = tracked.sums.counters.completed + tracked.sums.counters.failed;
-    let share = tracked.sums.counters.failed as f64 / ended.max(1) as f64;
-    if share >= FAILED_SHARE_TOLD {
-        write!(text, ", but {:.1} % of the requests failed", 100.0 * share).expect(WRITES);
-    }
-    let Some(verdict) = assessment.map(|assessment| &assessment.verdict) else {
-        return text;
-    };
-    match (verdict.limit, verdict.is_inferred) {
-        (None, _) => write!(text, "; what limited it is not known"),
-        (Some(Limit::Connections), true) => {
-            write!(text, "; the limit was probably the number of connections")
-        }
-        (Some(Limit::Connections), false) => {
-            write!(text, "; the limit was the number of connections")
-        }
-        (Some(limit), true) => write!(text, "; the limit was probably the {}", limit.name()),
-        (Some(limit), false) => write!(text, "; the limit was the {}", limit.name()),
-    }
-    .expect(WRITES);
-    text
-}
-
-/// The second line: why the first names that limit. Nothing where the run did not come so far.
-fn reason(
-    snapshot: &Snapshot,
-    ending: &Ending,
-    tracked: &Totals,
-    assessment: Option<&Assessment>,
-) -> Option<String> {
-    if *ending != Ending::Complete {
-        let tally = tracked.sums.failures.iter().max_by_key(|(_, tally)| tally.count);
-        return match (ending, tally) {
-            (Ending::AllFailed { .. }, Some((kind, tally))) => {
-                Some(match snapshot.first_message(tally).as_str() {
-                    "" => format!("Most of them: {}.", kind.name()),
-                    message => format!("Most of them: {}, first \"{message}\".", kind.name()),
-                })
-            }
-            _ => None,
-        };
-    }
-    let verdict = &assessment?.verdict;
-    let mut letters = verdict.reason.chars();
-    let sentence: String = letters.next()?.to_uppercase().chain(letters).collect();
-    Some(if verdict.is_inferred {
-        format!("{sentence} (inferred; the first command below tests it).")
-    } else {
-        format!("{sentence}.")
-    })
-}
 
 /// The lines that count queries.
 fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
@@ -245,6 +151,15 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
     if tracked.in_flight_at_end > 0 {
         let in_flight = grouped(tracked.in_flight_at_end);
         write!(requests, "   {in_flight} without an answer").expect(WRITES);
+    }
+    for (count, what) in [(counters.dropped, "dropped"), (counters.untaken, "never begun")] {
+        if count > 0 {
+            write!(requests, "   {} {what}", grouped(count)).expect(WRITES);
+        }
+    }
+    if let (Some(scheduled), Some(achieved)) = (tracked.scheduled_qps(), tracked.qps()) {
+        let (scheduled, achieved) = (rate(scheduled), rate(achieved));
+        write!(requests, "        scheduled {scheduled}/s   achieved {achieved}/s").expect(WRITES);
     }
     let mut lines = vec![format!("  {requests}")];
     let mut label = "failed  ";
@@ -267,79 +182,70 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
     lines
 }
 
-/// The table of percentiles, a unit per row, columns aligned; empty without a value.
-fn table(tracked: &Totals) -> String {
-    let rows = [
-        ("latency", &tracked.sums.service, "from the send to the last byte"),
-        ("first byte", &tracked.sums.ttfb, "from the send to the first byte"),
-    ];
-    let mut lines = vec![(String::new(), COLUMNS.map(|(name, _)| name.to_owned()).to_vec(), "")];
-    lines[0].1.push("max".to_owned());
-    for (name, distribution, meaning) in rows {
-        let Some(median) = distribution.percentile(50_000) else { continue };
-        let (unit, size) = unit(median as f64);
-        let label = format!("{name} {unit}");
-        lines.push((label, cells(distribution, size), meaning));
-    }
-    if lines.len() == 1 {
-        return String::new();
-    }
-    let width = |column: usize| {
-        lines.iter().map(|(_, cells, _)| cells[column].chars().count()).max().unwrap_or(0).max(6)
+/// Each `--slo` and `--fail-if`, with its figure.
+fn gates(results: &Results) -> Vec<String> {
+    let line = |flag: &str, word: &str, gate: &Gate| {
+        format!("  {flag:<13}{word}   {}   {}", gate.text, figure_text(gate))
     };
-    let label_width = lines.iter().map(|(label, ..)| label.chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (label, cells, meaning) in &lines {
-        let mut line = format!("  {label:<label_width$}");
-        for (column, cell) in cells.iter().enumerate() {
-            write!(line, "   {cell:>0$}", width(column)).expect(WRITES);
-        }
-        write!(line, "   {meaning}").expect(WRITES);
-        writeln!(text, "{}", line.trim_end()).expect(WRITES);
-    }
-    text
+    let slo = results.slo.iter().map(|gate| line("slo", gate.outcome.name(), gate));
+    let fail_if = results.fail_if.iter().map(|gate| {
+        let word = match gate.outcome {
+            GateOutcome::Held => "not true",
+            GateOutcome::Missed => "TRUE",
+            GateOutcome::Untrusted => gate.outcome.name(),
+        };
+        line("fail-if", word, gate)
+    });
+    goodput(results).into_iter().chain(slo).chain(fail_if).collect()
 }
 
-/// One row: the columns, then the exact maximum.
-fn cells(distribution: &Distribution, size: f64) -> Vec<String> {
-    let mut cells = COLUMNS
-        .map(|(_, milli)| {
-            let needed = count_needed(milli);
-            match distribution.percentile(milli) {
-                Some(value) if distribution.count() >= needed => significant(value as f64 / size),
-                _ => format!("n/a (needs {})", grouped(needed)),
-            }
-        })
-        .to_vec();
-    cells.push(significant(distribution.max as f64 / size));
-    cells
+/// How many requests kept the goals of `--goodput`.
+fn goodput(results: &Results) -> Option<String> {
+    let (goals, counters) = (&results.facts.goodput, &results.tracked.sums.counters);
+    let duration_ns = Some(results.tracked.duration_ns).filter(|ns| *ns > 0);
+    let qps = counters.good as f64 * 1e9 / duration_ns.filter(|_| !goals.is_empty())? as f64;
+    let ended = (counters.completed + counters.failed).max(1);
+    let share = 100.0 * counters.good as f64 / ended as f64;
+    let goals = goals_text(goals);
+    Some(format!("  goodput      {}/s   {share:.1} % of the requests kept {goals}", rate(qps)))
+}
+
+/// `it is 4.87 ms`, or why there is no figure.
+fn figure_text(gate: &Gate) -> String {
+    let figure = match &gate.figure {
+        Ok(figure) => figure,
+        Err(reason) => return reason.clone(),
+    };
+    let value = figure.value;
+    let number = match gate.metric {
+        Metric::Latency(_)
+        | Metric::Service(_)
+        | Metric::Lateness(_)
+        | Metric::PoolWait(_)
+        | Metric::Ttfb(_)
+        | Metric::Connect(_) => time(value.round() as u64),
+        Metric::FailedShare | Metric::DroppedShare | Metric::GoodputShare => {
+            format!("{:.2} %", 100.0 * value)
+        }
+        Metric::Failed | Metric::Completed | Metric::Dropped => grouped(value as u64),
+        Metric::Qps | Metric::Offered | Metric::Scheduled | Metric::Goodput | Metric::Target => {
+            format!("{}/s", rate(value))
+        }
+    };
+    match figure.is_at_least {
+        true => format!("it is at least {number}"),
+        false => format!("it is {number}"),
+    }
 }
 
 /// Connections, client, checks, files.
-fn facts_below(
-    snapshot: &Snapshot,
-    facts: &RunFacts,
-    all: &Totals,
-    tracked: &Totals,
-    assessment: Option<&Assessment>,
-) -> Vec<String> {
-    let counters = &all.sums.counters;
-    let mut connections = format!("  connections  {} opened", grouped(counters.connections_opened));
-    // A few dozen values fill no row of percentiles; and no latency contains them.
-    if let Some(median) = all.sums.connect.percentile(50_000) {
-        let most = time(all.sums.connect.max);
-        write!(connections, " in {} (median; longest {most})", time(median)).expect(WRITES);
-    }
-    let more = [
-        (counters.connections_reused_stale, "found dead when reused"),
-        (counters.retries, "requests sent again for that"),
-        (counters.timeouts_after_client_stall, "timeouts after a pause of ours"),
-    ];
-    for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
-        write!(connections, "   {} {what}", grouped(count)).expect(WRITES);
-    }
-    let mut lines = vec![connections];
-    if let Some(busy) = tracked.utilisation() {
+fn facts_below(results: &Results, assessment: Option<&Assessment>) -> Vec<String> {
+    let (facts, tracked) = (results.facts, &results.tracked);
+    let all = Totals::of(&results.snapshot.phases);
+    let mut lines = vec![connections(&all)];
+    lines.extend(waits(results));
+    // The trust line of an open loop has it.
+    if let (Some(busy), true) = (tracked.utilisation(), facts.open.is_none()) {
         let mut line = format!("  client       {:.0} % busy", 100.0 * busy);
         if let Some(ratio) = assessment.and_then(|assessment| assessment.little_ratio) {
             write!(line, "   latency x rate / connections = {ratio:.2}").expect(WRITES);
@@ -350,9 +256,12 @@ fn facts_below(
     if let Some(warning) = ratio.and_then(little_warning) {
         lines.push(format!("  WARNING      {warning}"));
     }
-    if let (Some(precision), Some(phase)) = (facts.precision, snapshot.tracked().last()) {
-        let budget_ns = facts.phases.last().and_then(|plan| plan.duration_ns);
-        lines.push(precision::line(precision, phase, budget_ns));
+    match (facts.precision, results.snapshot.tracked().last()) {
+        (Some(precision), Some(phase)) => {
+            let budget_ns = facts.phases.last().and_then(|plan| plan.duration_ns);
+            lines.push(precision::line(precision, phase, budget_ns));
+        }
+        _ => lines.extend(tighter(results)),
     }
     if let Some(floor) = &facts.floor {
         lines.push(floor::line(floor, tracked.sums.service.percentile(50_000)));
@@ -363,19 +272,79 @@ fn facts_below(
     lines
 }
 
-/// The last three lines.
-fn next(facts: &RunFacts, ending: &Ending, limit: Option<Limit>) -> String {
-    let commands = next_commands(facts, ending, limit);
-    let width = commands.iter().map(|next| next.line.chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (label, next) in ["next", "", ""].into_iter().zip(&commands) {
-        let line = format!("  {label:<13}{:<width$}  # {}", next.line, next.why);
-        writeln!(text, "{}", printable(&line)).expect(WRITES);
+fn connections(all: &Totals) -> String {
+    let counters = &all.sums.counters;
+    let mut line = format!("  connections  {} opened", grouped(counters.connections_opened));
+    // A few dozen values fill no row of percentiles; and no latency contains them.
+    if let Some(median) = all.sums.connect.percentile(50_000) {
+        let most = time(all.sums.connect.max);
+        write!(line, " in {} (median; longest {most})", time(median)).expect(WRITES);
     }
-    text
+    let more = [
+        (counters.connections_reused_stale, "found dead when reused"),
+        (counters.retries, "requests sent again for that"),
+        (counters.timeouts_after_client_stall, "timeouts after a pause of ours"),
+    ];
+    for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
+        write!(line, "   {} {what}", grouped(count)).expect(WRITES);
+    }
+    line
 }
 
-/// To 10 ms: a time in a sentence needs no more.
-fn rounded(ns: u64) -> u64 {
-    (ns + 5_000_000) / 10_000_000 * 10_000_000
+/// How many requests waited for a connection, why, and what helps.
+fn waits(results: &Results) -> Vec<String> {
+    let Some(open) = &results.facts.open else { return Vec::new() };
+    let counters = &results.tracked.sums.counters;
+    let line = |count: u64, ns: u64, why: &str, more: String| {
+        let verb = if count == 1 { "request waited" } else { "requests waited" };
+        let mean = time(ns / count.max(1));
+        format!("               {} {verb} {why}, {mean} on average{more}", grouped(count))
+    };
+    let mut lines = Vec::new();
+    if counters.waits_new_connection > 0 {
+        let more = connections_wanted(results)
+            .map_or_else(String::new, |count| format!("; -c {count} has them open before"));
+        let (count, ns) = (counters.waits_new_connection, counters.waits_new_connection_ns);
+        lines.push(line(count, ns, "for a new connection", more));
+    }
+    if counters.waits_full > 0 {
+        let why = format!("as all {} connections were busy", grouped(open.max_connections.into()));
+        let more = "; --max-connections allows more".to_owned();
+        lines.push(line(counters.waits_full, counters.waits_full_ns, &why, more));
+    }
+    if counters.waits_other_shard_free > 0 {
+        let (count, ns) = (counters.waits_other_shard_free, counters.waits_other_shard_free_ns);
+        let why = "while another shard had one free";
+        lines.push(line(count, ns, why, "; more connections help, or fewer shards".to_owned()));
+    }
+    lines
+}
+
+/// How much longer the run must be for a p99 that is known well.
+fn tighter(results: &Results) -> Option<String> {
+    let sums = &results.tracked.sums;
+    let interval = results.trust.intervals.iter().find(|interval| interval.milli == 99_000)?;
+    let p99_ns = sums.headline().percentile(99_000).filter(|ns| *ns > 0)?;
+    let half = interval.high_ns.saturating_sub(interval.low_ns) as f64 / 2.0 / p99_ns as f64;
+    let more_ns = (extension_factor(half, PRECISE) - 1.0) * results.tracked.load_ns as f64;
+    (!results.trust.is_unstable && more_ns > 0.0 && more_ns < LONGER_NS_MAX).then(|| {
+        let seconds = (more_ns / 1e9).ceil() as u64;
+        format!(
+            "  precision    p99 ± {:.0} %; ± {:.0} % takes about {} more",
+            100.0 * half,
+            100.0 * PRECISE,
+            time(seconds * 1_000_000_000)
+        )
+    })
+}
+
+/// The last three lines.
+fn next(results: &Results) -> Vec<String> {
+    let commands = next_commands(results);
+    let width = commands.iter().map(|next| next.line.chars().count()).max().unwrap_or(0);
+    ["next", "", ""]
+        .into_iter()
+        .zip(&commands)
+        .map(|(label, next)| format!("  {label:<13}{:<width$}  # {}", next.line, next.why))
+        .collect()
 }

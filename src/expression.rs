@@ -40,7 +40,7 @@ pub enum Metric {
     DroppedShare,
     /// Completed queries per second.
     Qps,
-    /// Issued queries per second.
+    /// Queries taken from the schedule, issued or dropped, per second.
     Offered,
     /// Scheduled queries per second.
     Scheduled,

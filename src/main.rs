@@ -48,15 +48,11 @@ mod session;
 #[cfg(target_os = "linux")]
 mod snapshot;
 #[cfg(target_os = "linux")]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the trust block, compare and ab call it once they are merged")
-)]
+#[cfg_attr(not(test), expect(dead_code, reason = "ab and -d auto come to call the rest"))]
 mod statistics;
 #[cfg(target_os = "linux")]
 mod stream;
 #[cfg(target_os = "linux")]
-#[expect(dead_code, reason = "the report comes to call it")]
 mod trust;
 
 use std::process::ExitCode;

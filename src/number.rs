@@ -23,6 +23,17 @@ pub fn significant(value: f64) -> String {
     }
 }
 
+/// Two significant digits, never fewer than the integer part: how far a figure may be off.
+pub fn roughly(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        value if value >= 9.95 => grouped(value.round() as u64),
+        value if value >= 0.995 => format!("{value:.1}"),
+        value if value >= 0.0995 => format!("{value:.2}"),
+        value => format!("{value:.3}"),
+    }
+}
+
 /// A rate for a sentence: whole from 100 up.
 pub fn rate(value: f64) -> String {
     match value {
@@ -99,6 +110,22 @@ mod tests {
         ];
         for (value, text) in cases {
             assert_eq!(significant(value), text);
+        }
+    }
+
+    #[test]
+    fn roughly_keeps_two_digits_across_every_edge() {
+        let cases = [
+            (0.0, "0"),
+            (0.0123, "0.012"),
+            (0.2149, "0.21"),
+            (0.996, "1.0"),
+            (3.14, "3.1"),
+            (9.96, "10"),
+            (1234.4, "1 234"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(roughly(value), text);
         }
     }
 

@@ -269,6 +269,7 @@ impl Session {
                 positions: Arc::clone(&progress.positions),
             },
             Some(schedule) => Pattern::OpenLoop {
+                in_flight: share(phase.in_flight, shards, shard),
                 source: match self.timer {
                     Some(_) => Source::Timer(Arc::clone(&progress.timed)),
                     None => {
@@ -298,7 +299,7 @@ impl Session {
         let at_ns = monotonic_ns() + END_DELAY_NS;
         self.progress[phase].ends_at_ns = Some(at_ns);
         if let Some(timer) = &self.timer {
-            timer.tell(TimerCommand::EndAt(at_ns));
+            timer.tell(TimerCommand::EndAt { phase: phase as u32, at_ns });
         }
         self.tell_all(|| Command::EndAt { phase: phase as u32, at_ns });
     }

@@ -20,12 +20,13 @@ use crate::request::secret::Secrets;
 
 pub use batches::{Batch, Batches};
 pub use conditions::{Conditions, STEAL_STEP_NS, Steal, StealMeter};
-pub use distribution::{Distribution, PERCENTILES, count_needed};
+pub use distribution::{Bounded, Censored, Distribution, PERCENTILES, count_needed};
 pub use figure::{Length, figure};
 pub use json::{
-    final_snapshot, git_sha, percentiles_json, phase_counters, pretty, run_counters, status_codes,
+    final_snapshot, git_sha, hash_text, percentiles_json, phase_counters, pretty, run_counters,
+    status_codes,
 };
-pub use sums::Sums;
+pub use sums::{Sums, headline};
 
 /// State of a run or phase; goes forward only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -238,6 +239,12 @@ impl PhaseTotals {
         }
     }
 
+    /// From the start until the issuing ended, of which the drain is no part; 0 before.
+    pub fn load_ns(&self) -> u64 {
+        let end_ns = if self.load_end_ns > 0 { self.load_end_ns } else { self.issue_end_ns };
+        end_ns.saturating_sub(self.start_ns)
+    }
+
     /// From the first send to the last completion; 0 without one.
     pub fn window_ns(&self) -> u64 {
         match self.first_sent_ns {
@@ -329,6 +336,8 @@ pub struct Totals {
     pub duration_ns: u64,
     /// Sum of [`PhaseTotals::window_ns`].
     pub window_ns: u64,
+    /// Sum of [`PhaseTotals::load_ns`].
+    pub load_ns: u64,
     /// Sum.
     pub in_flight_at_end: u64,
 }
@@ -341,6 +350,7 @@ impl Totals {
             totals.sums.merge(&phase.sums);
             totals.duration_ns += phase.duration_ns();
             totals.window_ns += phase.window_ns();
+            totals.load_ns += phase.load_ns();
             totals.in_flight_at_end += phase.in_flight_at_end;
         }
         totals
@@ -355,6 +365,28 @@ impl Totals {
     pub fn qps(&self) -> Option<f64> {
         (self.duration_ns > 0)
             .then(|| self.sums.counters.completed as f64 * 1e9 / self.duration_ns as f64)
+    }
+}
+
+impl Totals {
+    /// Queries that fell due, per second of the load; `None` in closed loop, as for the others.
+    pub fn scheduled_qps(&self) -> Option<f64> {
+        self.per_second_of_load(self.sums.counters.scheduled)
+    }
+
+    /// Queries taken from the schedule, issued or dropped, per second of the load.
+    pub fn offered_qps(&self) -> Option<f64> {
+        self.per_second_of_load(self.sums.counters.issued + self.sums.counters.dropped)
+    }
+
+    /// Queries issued, per second of the load.
+    pub fn accepted_qps(&self) -> Option<f64> {
+        self.per_second_of_load(self.sums.counters.issued)
+    }
+
+    fn per_second_of_load(&self, count: u64) -> Option<f64> {
+        let is_known = self.sums.has_schedule() && self.load_ns > 0;
+        is_known.then(|| count as f64 * 1e9 / self.load_ns as f64)
     }
 }
 

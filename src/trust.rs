@@ -172,7 +172,7 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     let mut marks = Vec::new();
     let mut checks = Vec::new();
     let (stationarity, is_unstable) = stationarity::stationarity(&facts, &mut marks);
-    let intervals = if is_unstable { Vec::new() } else { sampling::intervals(&facts) };
+    let found = if is_unstable { Vec::new() } else { sampling::find(&facts) };
     if facts.is_open {
         checks.push(dispatch::lateness(&facts, &mut marks));
     }
@@ -188,8 +188,8 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     if facts.is_open {
         checks.push(endpoint::pool_wait(&facts, is_unstable));
     }
-    checks.push(sampling::interval_check(&facts, &intervals, &mut marks));
-    checks.push(sampling::samples_needed(&facts, &intervals, &mut marks));
+    checks.push(sampling::interval_check(&facts, &found, is_unstable, &mut marks));
+    checks.push(sampling::samples_needed(&facts, &found, &mut marks));
     checks.push(stationarity);
     checks.push(accounts::little(&facts));
     if facts.is_open {
@@ -198,6 +198,7 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     checks.push(accounts::clamped(&facts, &mut marks));
     checks.push(endpoint::failures(&facts, &mut marks));
     checks.push(facts.fingerprint());
+    let intervals = sampling::intervals(&facts, &found);
     let (mean, tail) = facts.blame();
     Trust { checks, marks, intervals, mean, tail, is_unstable }
 }

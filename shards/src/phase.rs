@@ -93,6 +93,8 @@ pub enum Pattern {
     },
     /// Open loop: queries are due at the instants of a schedule, whatever the endpoint does.
     OpenLoop {
+        /// Most queries of this shard in flight, over all its targets: those beyond it wait.
+        in_flight: u32,
         /// Where the instants come from.
         source: Source,
         /// What happens to a query that finds no connection.

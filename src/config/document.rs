@@ -390,7 +390,7 @@ pub(super) fn precision_text(precision: Precision) -> String {
 }
 
 /// `--overload`, as it is typed.
-pub(super) fn overload_text(overload: Overload) -> &'static str {
+pub fn overload_text(overload: Overload) -> &'static str {
     match overload {
         Overload::Queue => "queue",
         Overload::Drop => "drop",
@@ -398,7 +398,7 @@ pub(super) fn overload_text(overload: Overload) -> &'static str {
 }
 
 /// `--order`, as it is typed.
-pub(super) fn order_text(order: Order) -> String {
+pub fn order_text(order: Order) -> String {
     match order {
         Order::Shuffle => "shuffle".to_string(),
         Order::Sequential => "sequential".to_string(),

@@ -11,7 +11,7 @@ use crate::display;
 use crate::files::{self, ReportDir};
 use crate::plan::Plan;
 use crate::progress::{self, Left, Progress, Stage, Tick};
-use crate::report::{self, Floor, RunFacts};
+use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
 use crate::snapshot::{self, Snapshot, check_conservation};
 use crate::stream;
 
@@ -149,7 +149,9 @@ impl Output {
 
     /// Files, report, and the exit code with its reason.
     pub fn end(mut self, snapshot: Snapshot) -> Ended {
-        let is_told = self.tell_results(&snapshot);
+        let facts = self.facts.clone();
+        let results = Results::of(&snapshot, &facts);
+        let is_told = self.tell_results(&results);
         for phase in &snapshot.phases {
             if let Err(mismatch) = check_conservation(phase) {
                 panic!(
@@ -157,28 +159,33 @@ impl Output {
                 );
             }
         }
-        let (mut code, mut reason) = report::exit_code(false, None, Some(&snapshot));
+        let (mut code, mut reason) = report::exit_code(false, None, Some(&results));
         if let (0, Err(error)) = (code, is_told) {
             code = 1;
             reason = Some(format!("the result could not be written to stdout: {error}"));
         }
-        self.into_ended(snapshot, code, reason)
+        let summary = report::result_summary(&results);
+        Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
-    /// What is left of the run beside its files.
-    pub fn into_ended(self, snapshot: Snapshot, code: u8, reason: Option<String>) -> Ended {
-        let summary = report::result_summary(&snapshot, &self.facts);
+    /// Files and report of a run that is left at once.
+    pub fn quit(mut self, snapshot: Snapshot) -> Ended {
+        let facts = self.facts.clone();
+        let results = Results::of(&snapshot, &facts);
+        let _ = self.tell_results(&results);
+        let (code, reason) = report::exit_code(true, None, None);
+        let summary = report::result_summary(&results);
         Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
     /// Files, then what stdout gets.
-    pub fn tell_results(&mut self, snapshot: &Snapshot) -> std::io::Result<()> {
+    fn tell_results(&mut self, results: &Results) -> std::io::Result<()> {
         let _ = self.progress.clear();
-        let text = self.write_results(snapshot);
+        let text = self.write_results(results);
         if matches!(self.role, Role::Part { .. }) {
             Ok(())
         } else if self.plan.config.common.json {
-            stream::out(&report::result_summary(snapshot, &self.facts))
+            stream::out(&report::result_summary(results))
         } else if self.is_text_wanted() {
             stream::out(&format!("\n{text}"))
         } else {
@@ -187,14 +194,15 @@ impl Output {
     }
 
     /// Every file of the report directory. Returns the text report.
-    fn write_results(&mut self, snapshot: &Snapshot) -> String {
-        let text = display::report(snapshot, &self.facts);
+    fn write_results(&mut self, results: &Results) -> String {
+        let snapshot = results.snapshot;
+        let text = display::report(results);
         if self.directory.is_some() {
             let final_snapshot = snapshot::final_snapshot(snapshot, &self.facts.host);
             self.write(files::FINAL_SNAPSHOT, &final_snapshot);
-            self.write(files::RESULT_SUMMARY, &report::result_summary(snapshot, &self.facts));
+            self.write(files::RESULT_SUMMARY, &report::result_summary(results));
             for (index, phase) in snapshot.phases.iter().enumerate() {
-                let summary = report::phase_summary(snapshot, &self.facts, index);
+                let summary = report::phase_summary(results, index);
                 self.write(files::phase_summary(&phase.name), &summary);
             }
             self.write(files::REPORT, &format!("{}\n{text}", self.header));
@@ -220,14 +228,28 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         command: plan.config.command.name().to_owned(),
         urls: plan.endpoints.clone(),
         cores_flag: plan.cores_flag.clone(),
-        flags: [&plan.rate_flags[..], &plan.flags].concat(),
+        flags: plan.flags.clone(),
+        rate_flags: plan.rate_flags.clone(),
         connections: plan.connections,
         cores: plan.cores.clone(),
         cores_reason: plan.cores_reason.clone(),
         cores_free: host.allowed.iter().copied().filter(is_free).collect(),
         spin: plan.spin,
         is_embedded: plan.is_embedded,
-        seed: None,
+        seed: plan.config.arrivals.as_ref().map(|_| plan.config.common.seed),
+        order: config::order_text(plan.order),
+        order_seed: Some(plan.order_seed),
+        open: plan.config.arrivals.as_ref().map(|arrivals| OpenFacts {
+            rate: arrivals.rate.clone(),
+            timer: plan.timer,
+            timer_reason: plan.timer_reason.clone(),
+            max_connections: plan.max_connections,
+            overload: plan.overload,
+        }),
+        slo: plan.slo.clone(),
+        fail_if: plan.fail_if.clone(),
+        goodput: plan.goodput.clone(),
+        is_untrusted_allowed: plan.config.common.allow_untrusted,
         phases: plan.phases.clone(),
         precision: plan.precision,
         floor: None,

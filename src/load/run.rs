@@ -17,7 +17,7 @@ use crate::display;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::progress::{Left, Stage, Tick, Window};
-use crate::report::{self, Floor};
+use crate::report::Floor;
 use crate::session::Session;
 use crate::snapshot::{Snapshot, State};
 use crate::stream;
@@ -193,9 +193,7 @@ impl Run<'_> {
         let deadline_ns = monotonic_ns() + QUIT_NS;
         while !self.session.poll(POLL, |_| {}) && monotonic_ns() < deadline_ns {}
         let snapshot = self.session.next_snapshot().clone();
-        let _ = self.output.tell_results(&snapshot);
-        let (code, reason) = report::exit_code(true, None, Some(&snapshot));
-        self.output.into_ended(snapshot, code, reason)
+        self.output.quit(snapshot)
     }
 
     /// The numbers of the live view, but for those of the interval.

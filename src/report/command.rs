@@ -1,7 +1,13 @@
 //! What to type next: three commands in real syntax for this very run.
 
-use super::RunFacts;
+use super::hold::constant_rate;
 use super::verdict::{Ending, Limit};
+use super::{
+    GateOutcome, Hold, Results, RunFacts, assess, ending, hold, rate_text, suggested_rate,
+};
+use crate::expression::Expression;
+use crate::snapshot::Totals;
+use crate::trust::Level;
 
 /// A command line, quoted for a POSIX shell, and what it is good for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,54 +25,40 @@ struct Change {
     connections: Option<u32>,
     cores: Option<String>,
     /// Names with their values; a switch has none.
-    flags: Vec<(&'static str, Option<&'static str>)>,
+    flags: Vec<(&'static str, Option<String>)>,
     /// A flag with a value that the change leaves out; empty: none.
     without: &'static str,
     why: &'static str,
 }
 
-/// Three commands that test the verdict, or find out why there is none.
-pub fn next_commands(facts: &RunFacts, ending: &Ending, limit: Option<Limit>) -> [NextCommand; 3] {
-    let mut list = Vec::new();
-    let change = |change: Change| with(facts, change);
-    match ending {
-        Ending::AllFailed { .. } | Ending::NothingEnded { .. } => {
-            list.push(change(Change {
-                command: Some("concurrency"),
-                connections: Some(1),
-                flags: vec![("-n", Some("1")), ("--timeout", Some("5s"))],
-                why: "one request alone",
-                ..Change::default()
-            }));
-            list.push(other(
-                "loadgen-uring max-throughput",
-                "the embedded endpoint: does this host work?",
-            ));
-            list.push(other("loadgen-uring doctor", "what this host allows"));
+/// Three commands that test what the report says, or find out why it says nothing.
+pub fn next_commands(results: &Results) -> [NextCommand; 3] {
+    let facts = results.facts;
+    let ending = ending(results.snapshot);
+    let changes = match (&ending, &facts.open) {
+        (Ending::Complete, Some(_)) => by_hold(results),
+        (Ending::Complete, None) => {
+            let assessment = assess(results.snapshot, facts);
+            by_limit(facts, assessment.and_then(|assessment| assessment.verdict.limit))
         }
-        Ending::Interrupted { .. } => {
-            list.push(change(Change { why: "the whole run", ..Change::default() }));
-        }
-        Ending::DrainTimedOut { .. } => {
-            list.push(change(Change {
-                flags: vec![("--drain-timeout", Some("120s"))],
-                why: "wait longer for the last answers",
-                ..Change::default()
-            }));
-            list.push(change(Change {
-                flags: vec![("--timeout", Some("10s"))],
-                why: "count slower answers as failures",
-                ..Change::default()
-            }));
-        }
-        Ending::Complete => {}
-    }
-    list.extend(by_limit(facts, limit).into_iter().map(change));
+        // Nothing is told above, so there is nothing to test below.
+        (_, Some(_)) => half_rate(facts).into_iter().chain([closed_loop()]).collect(),
+        (_, None) => by_limit(facts, None),
+    };
+    listed(facts, &ending, changes)
+}
+
+/// The first three of what the ending asks for, the changes, and what is always good.
+fn listed(facts: &RunFacts, ending: &Ending, changes: Vec<Change>) -> [NextCommand; 3] {
+    let mut list = by_ending(facts, ending);
+    list.extend(changes.into_iter().map(|change| with(facts, change)));
     if facts.is_embedded {
         let own = "loadgen-uring max-throughput http://127.0.0.1:8080/";
-        list.insert(1, other(own, "your own server"));
+        list.insert(1.min(list.len()), other(own, "your own server"));
     }
     list.push(other("loadgen-uring doctor", "what this host allows"));
+    list.push(other(EMBEDDED, "the embedded endpoint: does this host work?"));
+    list.push(other("loadgen-uring serve", "an endpoint to try things on"));
     let mut seen: Vec<NextCommand> = Vec::new();
     for next in list {
         if !seen.iter().any(|earlier| earlier.line == next.line) {
@@ -74,7 +66,120 @@ pub fn next_commands(facts: &RunFacts, ending: &Ending, limit: Option<Limit>) ->
         }
     }
     seen.truncate(3);
-    seen.try_into().expect("the changes of every limit and doctor are at least three lines")
+    seen.try_into().expect("the last three are three different lines")
+}
+
+/// What an ending asks for before anything else.
+fn by_ending(facts: &RunFacts, ending: &Ending) -> Vec<NextCommand> {
+    let change = |change: Change| with(facts, change);
+    let flag = |name, value: &str| vec![(name, Some(value.to_owned()))];
+    match ending {
+        Ending::AllFailed { .. } | Ending::NothingEnded { .. } => vec![
+            change(Change {
+                command: Some("concurrency"),
+                connections: Some(1),
+                flags: [flag("-n", "1"), flag("--timeout", "5s")].concat(),
+                why: "one request alone",
+                ..Change::default()
+            }),
+            other(EMBEDDED, "the embedded endpoint: does this host work?"),
+            other("loadgen-uring doctor", "what this host allows"),
+        ],
+        Ending::Interrupted { .. } => {
+            vec![change(Change { why: "the whole run", ..Change::default() })]
+        }
+        Ending::DrainTimedOut { .. } => vec![
+            change(Change {
+                flags: flag("--drain-timeout", "120s"),
+                why: "wait longer for the last answers",
+                ..Change::default()
+            }),
+            change(Change {
+                flags: flag("--timeout", "10s"),
+                why: "count slower answers as failures",
+                ..Change::default()
+            }),
+        ],
+        Ending::Complete => Vec::new(),
+    }
+}
+
+/// What a complete open loop asks for, by whether its rate held.
+fn by_hold(results: &Results) -> Vec<Change> {
+    let facts = results.facts;
+    let at = |rate: f64, why| Change {
+        flags: vec![("-R", Some(rate_text(rate)))],
+        why,
+        ..Change::default()
+    };
+    let rate = constant_rate(facts);
+    if results.trust.verdict() == Level::Fail {
+        let cores = more_cores(facts).map(|change| Change { why: "more cores for us", ..change });
+        return cores.into_iter().chain(half_rate(facts)).chain([closed_loop()]).collect();
+    }
+    let is_slo_missed = results.slo.iter().any(|gate| gate.outcome == GateOutcome::Missed);
+    let list = match hold(results) {
+        Some(Hold::Held) if is_slo_missed => [
+            half_rate(facts)
+                .map(|change| Change { why: "does half the rate keep --slo?", ..change }),
+            longer(facts, "the tail more precisely"),
+            Some(closed_loop()),
+            None,
+        ],
+        Some(Hold::Held) => [
+            connections_wanted(results).map(|count| Change {
+                connections: Some(count),
+                why: "connections that are open before they are needed",
+                ..Change::default()
+            }),
+            rate.map(|rate| at(2.0 * rate, "does it hold twice the rate?")),
+            longer(facts, "the tail more precisely"),
+            Some(closed_loop()),
+        ],
+        _ => [
+            suggested_rate(results).map(|rate| at(rate, "does it hold what it achieved?")),
+            half_rate(facts),
+            Some(closed_loop()),
+            None,
+        ],
+    };
+    list.into_iter().flatten().collect()
+}
+
+/// How many connections would have been open in time, if requests waited for new ones.
+pub fn connections_wanted(results: &Results) -> Option<u32> {
+    let open = results.facts.open.as_ref()?;
+    let counters = &results.tracked.sums.counters;
+    let all = Totals::of(&results.snapshot.phases).sums.counters;
+    // What is closed is opened again, and needs no room of its own.
+    let most = all.connections_opened.saturating_sub(all.connections_closed);
+    let wanted = u32::try_from(most).unwrap_or(u32::MAX).min(open.max_connections);
+    (counters.waits_new_connection > 0 && wanted > results.facts.connections).then_some(wanted)
+}
+
+fn half_rate(facts: &RunFacts) -> Option<Change> {
+    constant_rate(facts).map(|rate| Change {
+        flags: vec![("-R", Some(rate_text(rate / 2.0)))],
+        why: "half the rate",
+        ..Change::default()
+    })
+}
+
+fn closed_loop() -> Change {
+    Change {
+        command: Some("max-throughput"),
+        why: "how fast it can go at all",
+        ..Change::default()
+    }
+}
+
+fn longer(facts: &RunFacts, why: &'static str) -> Option<Change> {
+    (length_ns(facts) < LONGER_NS).then(|| Change {
+        without: "-n",
+        flags: vec![("-d", Some("30s".to_owned()))],
+        why,
+        ..Change::default()
+    })
 }
 
 /// At least two changes for every limit, the one that tests it first.
@@ -121,14 +226,7 @@ fn by_limit(facts: &RunFacts, limit: Option<Limit>) -> Vec<Change> {
         }
         None => {
             list.push(alone);
-            if length_ns(facts) < LONGER_NS {
-                list.push(Change {
-                    without: "-n",
-                    flags: vec![("-d", Some("30s"))],
-                    why: "a longer run",
-                    ..Change::default()
-                });
-            }
+            list.extend(longer(facts, "a longer run"));
             list.push(times(2, "does the rate rise?"));
         }
     }
@@ -172,10 +270,13 @@ fn with(facts: &RunFacts, change: Change) -> NextCommand {
     }
     let connections = change.connections.unwrap_or(facts.connections);
     line.extend(["-c".to_owned(), connections.to_string()]);
-    let mut typed = facts.flags.iter();
+    let becomes_closed = facts.open.is_some() && change.command.is_some();
+    let rate_flags: &[String] = if becomes_closed { &[] } else { &facts.rate_flags };
+    let mut typed = rate_flags.iter().chain(&facts.flags).peekable();
     while let Some(word) = typed.next() {
-        if word == change.without {
-            typed.next(); // its value
+        let value = typed.peek().map_or("", |value| value);
+        if word == change.without || (becomes_closed && needs_schedule(word, value)) {
+            typed.next();
             continue;
         }
         match change.flags.iter().find(|(name, _)| word == name) {
@@ -186,16 +287,23 @@ fn with(facts: &RunFacts, change: Change) -> NextCommand {
     }
     for (name, value) in change.flags {
         line.push(name.to_owned());
-        line.extend(value.map(str::to_owned));
+        line.extend(value);
     }
     let quoted: Vec<String> = line.iter().map(|word| shell_quoted(word)).collect();
     NextCommand { line: quoted.join(" "), why: change.why }
+}
+
+/// Whether a flag is a condition that only an open loop can answer.
+fn needs_schedule(flag: &str, value: &str) -> bool {
+    ["--slo", "--fail-if", "--abort-if"].contains(&flag)
+        && Expression::parse(value).is_ok_and(|expression| expression.needs_schedule())
 }
 
 fn other(line: &str, why: &'static str) -> NextCommand {
     NextCommand { line: line.to_owned(), why }
 }
 
+const EMBEDDED: &str = "loadgen-uring max-throughput";
 /// What is proposed as a longer run.
 const LONGER_NS: u64 = 30_000_000_000;
 
@@ -211,10 +319,13 @@ fn shell_quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::facts;
+    use crate::report::tests::{
+        facts, open_facts, open_recorded, open_run, overloaded, trust_of, unstable,
+    };
+    use crate::trust::Trust;
 
     fn lines(facts: &RunFacts, ending: &Ending, limit: Option<Limit>) -> Vec<String> {
-        next_commands(facts, ending, limit).map(|next| next.line).to_vec()
+        listed(facts, ending, by_limit(facts, limit)).map(|next| next.line).to_vec()
     }
 
     #[test]
@@ -320,5 +431,92 @@ mod tests {
         let all = lines(&facts, &Ending::Complete, None).join("\n");
         assert!(all.contains("http://10.0.0.2/"), "{all}");
         assert!(!all.contains("secret"), "{all}");
+    }
+
+    /// A line as the program reads it back.
+    fn parses(line: &str) {
+        let words = line.split(' ').skip(1).map(|word| word.trim_matches('\''));
+        let args: Vec<std::ffi::OsString> = words.map(Into::into).collect();
+        match crate::cli::parse(args) {
+            Ok(crate::cli::Parsed::Load(load)) => {
+                crate::config::Config::from_cli(*load).expect(line);
+            }
+            Ok(_) => {}
+            Err(error) => panic!("{line}: {error}"),
+        }
+    }
+
+    #[test]
+    fn an_open_loop_gets_commands_that_fit_how_it_ended_and_all_of_them_are_valid() {
+        let url = "http://10.0.0.2:8000/";
+        let mut facts = open_facts();
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        facts.rate_flags = words("-R 1000 --max-connections 200 --timer hybrid");
+        facts.flags = words("--slo p99:5ms --fail-if achieved<0.9*target -d 10s");
+        let rest =
+            format!("{url} -c 64 -R 1000 --max-connections 200 --timer hybrid --slo p99:5ms");
+        let rest = rest.replace("-R 1000 ", "");
+        let same = format!("{rest} --fail-if 'achieved<0.9*target'");
+        let closed = format!("loadgen-uring max-throughput {url} -c 64 --slo p99:5ms -d 10s");
+        let healthy = open_run(&open_recorded(10_000));
+        let cases = [
+            (
+                &healthy,
+                Trust::default(),
+                [
+                    format!("loadgen-uring poisson {same} -d 10s -R 2000"),
+                    format!(
+                        "loadgen-uring poisson {} -d 30s",
+                        same.replace("-c 64", "-c 64 -R 1000")
+                    ),
+                    closed.clone(),
+                ],
+            ),
+            (
+                &overloaded(),
+                unstable(),
+                [
+                    format!("loadgen-uring poisson {same} -d 10s -R 730"),
+                    format!("loadgen-uring poisson {same} -d 10s -R 500"),
+                    closed.clone(),
+                ],
+            ),
+            (
+                &healthy,
+                trust_of(Level::Fail),
+                [
+                    format!(
+                        "loadgen-uring --cores 0-3 poisson {} -d 10s",
+                        same.replace("-c 64", "-c 64 -R 1000")
+                    ),
+                    format!("loadgen-uring poisson {same} -d 10s -R 500"),
+                    closed,
+                ],
+            ),
+        ];
+        for (run, trust, expected) in cases {
+            let results = Results::with_trust(run, &facts, vec![trust]);
+            let lines = next_commands(&results).map(|next| next.line);
+            assert_eq!(lines, expected);
+            lines.iter().for_each(|line| parses(line));
+        }
+    }
+
+    #[test]
+    fn connections_that_were_waited_for_are_proposed() {
+        let facts = open_facts();
+        let mut recording = open_recorded(10_000);
+        recording.counters.waits_new_connection = 30;
+        recording.counters.connections_opened = 100;
+        recording.counters.connections_closed = 4;
+        let run = open_run(&recording);
+        let results = Results::with_trust(&run, &facts, Vec::new());
+        assert_eq!(connections_wanted(&results), Some(96));
+        let [first, ..] = next_commands(&results);
+        assert!(first.line.contains(" -c 96 "), "{}", first.line);
+        recording.counters.connections_closed = 36;
+        let run = open_run(&recording);
+        let results = Results::with_trust(&run, &facts, Vec::new());
+        assert_eq!(connections_wanted(&results), None, "reopened, not grown");
     }
 }

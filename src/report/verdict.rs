@@ -4,9 +4,11 @@
 //! Pure functions over facts. The rule is told in `docs/METRICS.md`; what is inferred rather than
 //! measured says so.
 
+use super::{Gate, GateOutcome, Results};
 use crate::error::Error;
 use crate::plan;
 use crate::snapshot::{PhaseTotals, Snapshot, State, Totals};
+use crate::trust::{Check, Class, Level, Trust};
 
 /// Shards at work for this share of their time are the limit: what is left is lost between turns.
 const CLIENT_BUSY_MIN: f64 = 0.85;
@@ -83,12 +85,13 @@ pub fn ending(snapshot: &Snapshot) -> Ending {
 
 /// The exit code, and for every code but 0 the one line on stderr that gives the reason.
 ///
-/// `is_quit`: the second Ctrl-C came. `error`: usage or set-up. `snapshot`: what was measured, if
-/// anything ran. The first of 130, 2, 3, 1 that holds wins.
+/// `is_quit`: the second Ctrl-C came. `error`: usage or set-up. `results`: what was measured, if
+/// anything ran. The first of 130, 2, 3, 1, 6, 4 that holds wins: figures that are not to be
+/// believed pass no gate and fail none.
 pub fn exit_code(
     is_quit: bool,
     error: Option<&Error>,
-    snapshot: Option<&Snapshot>,
+    results: Option<&Results>,
 ) -> (u8, Option<String>) {
     if is_quit {
         let reason = "stopped at once by the second Ctrl-C; the drain was not waited for";
@@ -97,11 +100,53 @@ pub fn exit_code(
     if let Some(error) = error {
         return (error.exit_code(), Some(error.to_string()));
     }
-    let Some(snapshot) = snapshot else {
+    let Some(results) = results else {
         return (0, None);
     };
-    let reason = match ending(snapshot) {
-        Ending::Complete => return (0, None),
+    let told = |code, reason: String| (code, Some(super::printable(&reason)));
+    if let Some(reason) = incomplete(results.snapshot) {
+        return told(1, reason);
+    }
+    if results.is_untrusted() {
+        let cause = cause(&results.trust).unwrap_or_default();
+        return told(
+            6,
+            format!(
+                "do not believe these figures, measure again ({cause}); --allow-untrusted accepts \
+                 them"
+            ),
+        );
+    }
+    let gates = [("--slo", "was missed", &results.slo), ("--fail-if", "is true", &results.fail_if)];
+    let missed = gates.iter().flat_map(|(flag, word, list)| {
+        let missed = list.iter().filter(|gate| gate.outcome == GateOutcome::Missed);
+        missed.map(move |gate| format!("{flag} '{}' {word}{}", gate.text, undefined(gate)))
+    });
+    match missed.collect::<Vec<_>>().join("; ") {
+        reasons if reasons.is_empty() => (0, None),
+        reasons => told(4, reasons),
+    }
+}
+
+/// Why a gate could not be judged by a figure, in brackets.
+fn undefined(gate: &Gate) -> String {
+    gate.figure.as_ref().err().map_or_else(String::new, |reason| format!(" ({reason})"))
+}
+
+/// What failed of the instrument first, and the begin of its reason, in which the cause is.
+pub fn cause(trust: &Trust) -> Option<String> {
+    let mut checks = trust.checks.iter();
+    let has_failed =
+        |check: &&Check| check.class == Class::Instrument && check.level == Level::Fail;
+    let check = checks.find(has_failed)?;
+    let begin = check.reason.split("; ").next().unwrap_or_default();
+    Some(format!("{}: {begin}", check.name))
+}
+
+/// Why a run is not complete, if it is not.
+fn incomplete(snapshot: &Snapshot) -> Option<String> {
+    Some(match ending(snapshot) {
+        Ending::Complete => return None,
         Ending::DrainTimedOut { in_flight } => {
             format!("incomplete: {in_flight} requests were in flight when the drain ended")
         }
@@ -115,8 +160,7 @@ pub fn exit_code(
         Ending::NothingEnded { issued } => {
             format!("no request succeeded: none of {issued} got an answer")
         }
-    };
-    (1, Some(super::printable(&reason)))
+    })
 }
 
 /// The most frequent failure of the tracked phases, with what its first occurrence said.
@@ -299,7 +343,9 @@ pub fn little_warning(ratio: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::{finished, plan_of};
+    use crate::expression::Expression;
+    use crate::report::RunFacts;
+    use crate::report::tests::{facts, finished, plan_of, trust_of};
 
     #[test]
     fn exit_code_follows_the_order_of_priority() {
@@ -326,12 +372,50 @@ mod tests {
             (false, None, Some(&silent), 1, "no request succeeded: none of 0 got an answer"),
             (true, None, None, 130, "stopped at once"),
         ];
+        let facts = facts();
         for (is_quit, error, snapshot, code, reason) in cases {
-            let (got, line) = exit_code(is_quit, error, snapshot);
+            let results =
+                snapshot.map(|snapshot| Results::with_trust(snapshot, &facts, Vec::new()));
+            let (got, line) = exit_code(is_quit, error, results.as_ref());
             assert_eq!(got, code, "{reason}");
             assert_eq!(line.is_none(), code == 0, "every code but 0 has a reason");
             assert!(line.unwrap_or_default().starts_with(reason), "{reason}");
         }
+    }
+
+    #[test]
+    fn an_untrusted_run_is_6_before_any_gate_and_a_missed_gate_is_4() {
+        let parsed = |text: &str| vec![Expression::parse(text).expect("valid")];
+        let run = finished(100, 0);
+        let mut interrupted = run.clone();
+        interrupted.state = State::Interrupted;
+        let code = |run: &Snapshot, trust: Trust, is_allowed, slo: &str, fail_if: &str| {
+            let facts = RunFacts {
+                slo: parsed(slo),
+                fail_if: parsed(fail_if),
+                is_untrusted_allowed: is_allowed,
+                ..facts()
+            };
+            exit_code(false, None, Some(&Results::with_trust(run, &facts, vec![trust])))
+        };
+        let (good, bad) = (Trust::default, || trust_of(Level::Fail));
+        assert_eq!(code(&run, good(), false, "p50<2ms", "failed>1%"), (0, None));
+        assert_eq!(code(&run, trust_of(Level::Warn), false, "p50<2ms", "failed>1%"), (0, None));
+        let missed = (4, Some("--slo 'p50<1us' was missed".to_owned()));
+        assert_eq!(code(&run, good(), false, "p50<1us", "failed>1%"), missed);
+        let both = "--slo 'p99<1s' was missed (it needs 1000 values, has 100); \
+                    --fail-if 'completed>1' is true";
+        let told = code(&run, good(), false, "p99<1s", "completed>1");
+        assert_eq!(told, (4, Some(both.to_owned())));
+        let (six, line) = code(&run, bad(), false, "p50<1us", "completed>1");
+        assert_eq!(six, 6);
+        let line = line.expect("a reason");
+        assert!(
+            line.contains("(dispatch: requests left late)") && line.contains("--allow"),
+            "{line}"
+        );
+        assert_eq!(code(&run, bad(), true, "p50<1us", "failed>1%"), missed);
+        assert_eq!(code(&interrupted, bad(), false, "p50<1us", "completed>1").0, 1);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 use loadgen_shards::limits::INTERVAL_NS;
 use loadgen_shards::recorder::Recording;
 
+use super::headline;
+
 /// One slice of a phase, over all shards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
@@ -63,9 +65,7 @@ impl Batches {
         if self.list.len() <= index {
             self.list.resize_with(index + 1, Batch::default);
         }
-        let is_open = recording.counters.scheduled > 0 || !recording.latency.histogram.is_empty();
-        let headline = if is_open { &recording.latency } else { &recording.service };
-        let latencies = headline.histogram.iter_recorded();
+        let latencies = headline(recording).histogram.iter_recorded();
         self.list[index].merge(&Batch {
             latencies: latencies
                 .map(|bucket| (bucket.value_iterated_to(), u64::from(bucket.count_at_value())))

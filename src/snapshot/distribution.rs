@@ -201,6 +201,13 @@ impl Distribution {
         (open == 0).then_some(values)
     }
 
+    /// These values and others of which only lower bounds are known.
+    pub fn with_bounds(&self, bounds: &Distribution) -> Censored {
+        let mut all = self.clone();
+        all.merge(bounds);
+        Censored { all, bound_min: bounds.smallest() }
+    }
+
     /// A log-spaced histogram of [`BUCKETS`] buckets, from max(min, 1) to at least ten times that.
     /// Empty without values.
     ///
@@ -242,6 +249,63 @@ impl Distribution {
     /// A bucket reaches beyond the extremes that were seen; a percentile must not.
     fn within_extremes(&self, value: u64) -> u64 {
         value.clamp(self.min, self.max)
+    }
+}
+
+/// Values of which some are known only to be at least so much: time-outs among latencies. Dropping
+/// them would hide the slowest.
+#[derive(Clone, Debug)]
+pub struct Censored {
+    /// Values and bounds together.
+    all: Distribution,
+    /// The lowest bound.
+    bound_min: Option<u64>,
+}
+
+/// A value that may be known only as a lower bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounded {
+    /// The value, or what it is at least.
+    pub value: u64,
+    /// It is at least so much.
+    pub is_at_least: bool,
+}
+
+impl Censored {
+    /// How many values and bounds there are.
+    pub fn count(&self) -> u64 {
+        self.all.count()
+    }
+
+    /// The percentile of all, with each bound in the place of the value it stands for.
+    pub fn percentile(&self, milli: u32) -> Option<Bounded> {
+        self.all.percentile(milli).map(|value| self.bounded(value))
+    }
+
+    /// All of [`PERCENTILES`], in their order; `None` if there is no value.
+    pub fn percentiles(&self) -> Option<[Bounded; PERCENTILES.len()]> {
+        Some(self.all.percentiles()?.map(|value| self.bounded(value)))
+    }
+
+    /// The value of this rank in ascending order, 1-based.
+    pub fn at_rank(&self, rank: u64) -> Option<Bounded> {
+        self.all.at_rank(rank).map(|value| self.bounded(value))
+    }
+
+    /// The mean; at least so much if there are bounds.
+    pub fn mean(&self) -> Option<(f64, bool)> {
+        Some((self.all.mean()?, self.bound_min.is_some()))
+    }
+
+    /// The largest.
+    pub fn largest(&self) -> Option<Bounded> {
+        self.all.largest().map(|value| self.bounded(value))
+    }
+
+    /// Bounds above a value change nothing below them, so only one at or below it leaves its rank
+    /// open.
+    fn bounded(&self, value: u64) -> Bounded {
+        Bounded { value, is_at_least: self.bound_min.is_some_and(|bound| bound <= value) }
     }
 }
 
@@ -369,6 +433,35 @@ mod tests {
         for (milli, needed) in cases {
             assert_eq!(count_needed(milli), needed, "{milli}");
         }
+    }
+
+    #[test]
+    fn time_outs_raise_the_percentiles_that_they_reach_and_no_others() {
+        // 980 answers of 1 ns, 20 time-outs after 1 µs: dropped, every percentile were 1 ns.
+        let answers = merged(&[series([1; 980])]);
+        let all = answers.with_bounds(&merged(&[series([1000; 20])]));
+        assert_eq!(all.count(), 1000);
+        let certain = Some(Bounded { value: 1, is_at_least: false });
+        assert_eq!((all.percentile(50_000), all.percentile(98_000)), (certain, certain));
+        let bound = Some(Bounded { value: 1000, is_at_least: true });
+        assert_eq!((all.percentile(98_001), all.largest()), (bound, bound));
+        assert_eq!((all.at_rank(980), all.at_rank(981)), (certain, bound));
+        assert_eq!(all.mean(), Some((20.98, true)));
+        assert_eq!(answers.percentile(99_000), Some(1), "the control");
+    }
+
+    #[test]
+    fn a_percentile_above_the_lowest_bound_is_a_lower_bound_itself() {
+        // The bound of 5 may stand for 100, and the median then is 7, not 6.
+        let all = merged(&[series([2, 4, 6, 7, 9])]).with_bounds(&merged(&[series([5])]));
+        let at_least = |value| Some(Bounded { value, is_at_least: true });
+        assert_eq!(all.percentile(50_000), at_least(5));
+        assert_eq!(all.percentile(90_000), at_least(9));
+        assert_eq!(all.percentile(30_000), Some(Bounded { value: 4, is_at_least: false }));
+        let none = merged(&[series([3])]).with_bounds(&Distribution::new());
+        assert_eq!(none.percentile(99_000), Some(Bounded { value: 3, is_at_least: false }));
+        let empty = Distribution::new().with_bounds(&Distribution::new());
+        assert_eq!((empty.percentiles(), empty.largest()), (None, None));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn figure(sums: &Sums, length: &Length, metric: &Metric) -> Option<f64> {
         Metric::Dropped => Some(counters.dropped as f64),
         Metric::DroppedShare => share(counters.dropped, counters.scheduled),
         Metric::Qps => per_s(counters.completed, length.duration_ns),
-        Metric::Offered => per_s(counters.issued, length.scheduled_ns),
+        Metric::Offered => per_s(counters.issued + counters.dropped, length.scheduled_ns),
         Metric::Scheduled => per_s(counters.scheduled, length.scheduled_ns),
         Metric::Goodput => per_s(counters.good, length.duration_ns),
         Metric::GoodputShare => share(counters.good, counters.completed + counters.failed),
@@ -72,6 +72,7 @@ mod tests {
             (Metric::Completed, 20.0),
             (Metric::DroppedShare, 0.5),
             (Metric::Qps, 5.0),
+            (Metric::Offered, 25.0), // 25 issued, 25 dropped
             (Metric::Scheduled, 25.0),
             (Metric::Goodput, 2.5),
             (Metric::GoodputShare, 0.4),

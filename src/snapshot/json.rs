@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ClockFacts, Distribution, Host, PERCENTILES, PhaseTotals, Snapshot, Totals, count_needed,
+    ClockFacts, Distribution, Host, PERCENTILES, PhaseTotals, Snapshot, Sums, Totals, count_needed,
 };
 
 /// Version of the keys; rises when one changes its meaning.
@@ -60,6 +60,8 @@ struct PhaseDocument<'a> {
     end_ns: Option<u64>,
     first_sent_ns: Option<u64>,
     last_complete_ns: Option<u64>,
+    load_end_ns: Option<u64>,
+    schedule_hash: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -103,7 +105,7 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
         metrics: counters(run_counters(snapshot))
             // Connections mostly open before the tracked phases, so their series is that of the
             // whole run.
-            .chain(series(&tracked.sums.service, &tracked.sums.ttfb, &all.sums.connect))
+            .chain(series(&tracked.sums, &all.sums.connect))
             .collect(),
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
@@ -205,7 +207,7 @@ fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
         phase_type: PhaseKind::name(phase.kind),
         state: phase.state.name(),
         metrics: counters(phase_counters(&totals))
-            .chain(series(&phase.sums.service, &phase.sums.ttfb, &phase.sums.connect))
+            .chain(series(&phase.sums, &phase.sums.connect))
             .collect(),
         failures: phase
             .sums
@@ -219,6 +221,8 @@ fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
         end_ns: happened(phase.end_ns),
         first_sent_ns: happened(phase.first_sent_ns),
         last_complete_ns: happened(phase.last_complete_ns),
+        load_end_ns: happened(phase.load_end_ns),
+        schedule_hash: hash_text(&phase.sums),
     }
 }
 
@@ -289,14 +293,29 @@ fn counters(list: impl IntoIterator<Item = (&'static str, u64)>) -> impl Iterato
     list.into_iter().map(|(name, value)| Metric::Counter(Counter { name, value }))
 }
 
-/// In closed loop there is no schedule: the headline latency counts from the send, as service does.
-fn series(service: &Distribution, ttfb: &Distribution, connect: &Distribution) -> [Metric; 4] {
-    [
-        one_series("sample_latency_ns", service),
-        one_series("service_latency_ns", service),
-        one_series("ttfb_ns", ttfb),
+/// Those of endpoints first. What only a schedule has is left out of a closed loop.
+fn series(sums: &Sums, connect: &Distribution) -> Vec<Metric> {
+    let mut list = vec![
+        one_series("sample_latency_ns", sums.headline()),
+        one_series("service_latency_ns", &sums.service),
+        one_series("ttfb_ns", &sums.ttfb),
         one_series("connect_ns", connect),
-    ]
+        one_series("censored_ns", &sums.censored),
+        one_series("loop_gap_ns", &sums.loop_gap),
+        one_series("enter_ns", &sums.enter),
+        one_series("wakeup_ns", &sums.wakeup),
+    ];
+    if sums.has_schedule() {
+        list.push(one_series("lateness_ns", &sums.lateness));
+        list.push(one_series("pool_wait_ns", &sums.pool_wait));
+        list.push(one_series("dispatch_latency_ns", &sums.since_dispatch));
+    }
+    list
+}
+
+/// A schedule hash as in every file and on the screen; `None` without a schedule.
+pub fn hash_text(sums: &Sums) -> Option<String> {
+    sums.has_schedule().then(|| format!("{:016x}", sums.schedule_hash))
 }
 
 fn one_series(name: &'static str, distribution: &Distribution) -> Metric {
@@ -324,7 +343,7 @@ fn one_series(name: &'static str, distribution: &Distribution) -> Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::{finished, recorded};
+    use crate::report::tests::{finished, open_recorded, open_run, recorded};
 
     fn document(snapshot: &Snapshot) -> Value {
         let host = Host { kernel: "6.18".to_owned(), cpu_model: String::new(), cpus: 2 };
@@ -358,7 +377,7 @@ mod tests {
         assert_eq!(latency["type"], "series");
         let phase = &document["phases"][0];
         let expected = "name phase_type state metrics failures status_codes start_ns \
-             issue_end_ns end_ns first_sent_ns last_complete_ns";
+             issue_end_ns end_ns first_sent_ns last_complete_ns load_end_ns schedule_hash";
         assert_eq!(keys(phase), expected);
     }
 
@@ -376,8 +395,9 @@ mod tests {
              tracked_duration_ns legacy_loadgen_window_duration_ns total_duration_ns";
         assert_eq!(names[..15].join(" "), endpoints);
         assert_eq!(names[15..17], ["samples_cancelled", "samples_in_flight_at_end"]);
-        let series = ["sample_latency_ns", "service_latency_ns", "ttfb_ns", "connect_ns"];
-        assert_eq!(names[names.len() - 4..], series);
+        let series = "sample_latency_ns service_latency_ns ttfb_ns connect_ns censored_ns \
+             loop_gap_ns enter_ns wakeup_ns";
+        assert_eq!(names[names.len() - 8..].join(" "), series);
         let kinds: Vec<&str> =
             metrics.iter().filter_map(|metric| metric["type"].as_str()).collect();
         assert!(kinds.is_sorted(), "counters come before series");
@@ -385,6 +405,24 @@ mod tests {
         unique.sort_unstable();
         unique.dedup();
         assert_eq!(unique.len(), names.len(), "each name once");
+    }
+
+    #[test]
+    fn an_open_loop_has_the_series_and_counters_of_its_schedule() {
+        let document = document(&open_run(&open_recorded(10_000)));
+        let names = document["metrics"].as_array().expect("a list").iter();
+        let names: Vec<&str> = names.filter_map(|metric| metric["name"].as_str()).collect();
+        assert!(names.ends_with(&["lateness_ns", "pool_wait_ns", "dispatch_latency_ns"]));
+        let counter = |name: &str| metric(&document["metrics"], name)["value"].clone();
+        assert_eq!(counter("samples_scheduled"), 10_000);
+        assert_eq!((counter("samples_dropped"), counter("samples_untaken")), (0.into(), 0.into()));
+        // From the schedule, where service counts from the send.
+        let min = |name: &str| metric(&document["metrics"], name)["min"].clone();
+        assert_eq!(
+            (min("sample_latency_ns"), min("service_latency_ns")),
+            (901_000.into(), 900_000.into())
+        );
+        assert_eq!(document["phases"][0]["schedule_hash"], "0000000000abcdef");
     }
 
     #[test]

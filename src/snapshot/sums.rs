@@ -1,9 +1,9 @@
 //! Everything that adds up: over shards, intervals and phases.
 
 use loadgen_shards::failure::Failures;
-use loadgen_shards::recorder::{Breakdown, Counters, Instant, Recording, StatusTable};
+use loadgen_shards::recorder::{Breakdown, Counters, Instant, Recording, Series, StatusTable};
 
-use super::Distribution;
+use super::{Censored, Distribution};
 
 /// Sums of recordings. Series are of completed queries unless they say otherwise; those that need
 /// a schedule are empty in closed loop.
@@ -119,6 +119,17 @@ impl Sums {
     pub fn headline(&self) -> &Distribution {
         if self.has_schedule() { &self.latency } else { &self.service }
     }
+
+    /// The headline latency with the queries that timed out, for percentiles.
+    pub fn headline_with_timeouts(&self) -> Censored {
+        self.headline().with_bounds(&self.censored)
+    }
+}
+
+/// The headline latency of one recording: from the schedule where there is one.
+pub fn headline(recording: &Recording) -> &Series {
+    let is_open = recording.counters.scheduled > 0 || !recording.latency.histogram.is_empty();
+    if is_open { &recording.latency } else { &recording.service }
 }
 
 /// Instants of a phase are kept up to a limit; the shards sample, so that it is seldom reached.

@@ -144,11 +144,11 @@ fn random(facts: &Facts, schedule: &SchedulePlan, sample: &Sample, shape: f64) -
     };
     let mut reason = format!(
         "gaps differ from the plan by {} at most, of which sending one after the other explains {} \
-         (Kolmogorov-Smirnov, {} gaps, p {:.2})",
+         (Kolmogorov-Smirnov, {} gaps, p {})",
         percent(ks.d),
         percent(floor),
         grouped(sample.gaps.len() as u64),
-        ks.p
+        chance(ks.p)
     );
     if !cause.is_empty() {
         reason = format!("{cause}; {reason}");
@@ -157,9 +157,9 @@ fn random(facts: &Facts, schedule: &SchedulePlan, sample: &Sample, shape: f64) -
         level = level.max(Level::Warn);
         reason = format!("{clumped}; {reason}");
     }
-    reason += &format!("; Anderson-Darling {a2:.2} (p {a2_p:.2})");
+    reason += &format!("; Anderson-Darling {a2:.2} (p {})", chance(a2_p));
     if let Some(Distance { p, .. }) = uniform(sample).filter(|_| shape == 1.0) {
-        reason += &format!("; steady rate p {p:.2}");
+        reason += &format!("; steady rate p {}", chance(p));
     }
     if let Some((cv2, lag1)) = cv2.zip(lag1) {
         reason += &format!("; variance/mean² {cv2:.3}; successive gaps {lag1:+.3}");
@@ -169,6 +169,11 @@ fn random(facts: &Facts, schedule: &SchedulePlan, sample: &Sample, shape: f64) -
     }
     reason += &format!("; {} closer than 100 ns", percent(sample.together));
     FIT.says(level, Some(effect), reason)
+}
+
+/// A p-value; below what two digits show, only that.
+fn chance(p: f64) -> String {
+    if p < 0.005 { "below 0.01".to_owned() } else { format!("{p:.2}") }
 }
 
 fn uniform(sample: &Sample) -> Option<Distance> {

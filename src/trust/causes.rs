@@ -2,6 +2,7 @@
 
 use loadgen_shards::limits::STALL_NS;
 
+use super::dispatch::share_within;
 use super::facts::{Facts, marks_beyond, percent};
 use super::{Check, Class, Level, Line, Mark};
 use crate::number::{counted, time};
@@ -79,7 +80,7 @@ pub(super) fn host(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
     let away = facts.share_of_time(hiccups_ns);
     let (steal, stolen_ns) =
         stolen(&facts.phase.steals).map_or((0.0, 0), |(share, ns, _)| (share, ns));
-    let lost = away.max(steal).min(1.0);
+    let lost = away.max(steal).max(stood_still(facts)).min(1.0);
     let mut parts = vec![
         format!("{} stolen by the hypervisor", time(stolen_ns)),
         format!(
@@ -109,7 +110,7 @@ pub(super) fn host(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
     }
     let is_noisy = lost > LOST_WARN;
     if is_noisy {
-        let reason = format!("the host took {} of the client's time", percent(lost));
+        let reason = format!("the client stood still for {} of the time", percent(lost));
         marks.extend(marks_beyond(lost, &reason));
         parts.insert(0, causes(facts));
     }
@@ -119,43 +120,73 @@ pub(super) fn host(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
 
 /// What made us late, slow or blind, as far as the figures show, and what to do about it.
 pub(super) fn causes(facts: &Facts) -> String {
+    known_causes(facts)
+        .unwrap_or_else(|| "nothing that was measured explains it; see doctor".to_owned())
+}
+
+/// As [`causes`]; `None` if the figures show none.
+pub(super) fn known_causes(facts: &Facts) -> Option<String> {
     let mut list = Vec::new();
     list.extend(by_pauses(facts));
+    list.extend(by_gaps(facts));
     list.extend(by_steal(facts));
     list.extend(by_others(facts));
     list.extend(by_ourselves(facts));
     list.truncate(NAMED);
-    if list.is_empty() {
-        return "nothing that was measured explains it; see doctor".to_owned();
+    (!list.is_empty()).then(|| list.join("; and "))
+}
+
+/// Share of the time in which the client stood still, by the requests that were more than 1 ms late
+/// without it being busy: requests sample the time.
+fn stood_still(facts: &Facts) -> f64 {
+    let lateness = &facts.sums.lateness;
+    if lateness.is_empty() || is_saturated(facts) {
+        return 0.0;
     }
-    list.join("; and ")
+    1.0 - share_within(lateness, STALL_NS)
 }
 
 fn by_pauses(facts: &Facts) -> Option<String> {
-    let mut pauses = Pauses::of(facts);
+    let pauses = Pauses::of(facts);
+    let away = facts.share_of_time(pauses.total_ns);
     // A stop that ended with an answer at hand is in no series but that of the late requests.
-    let late_ns = facts.sums.lateness.largest().unwrap_or(0);
-    if pauses.count == 0 && late_ns > STALL_NS && !is_saturated(facts) {
-        pauses = Pauses { count: 1, total_ns: late_ns, longest_ns: late_ns };
-    }
-    pauses.longest_ns = pauses.longest_ns.max(late_ns.min(pauses.total_ns));
-    let is_much = facts.share_of_time(pauses.total_ns) > LOST_WARN;
-    if pauses.count == 0 || !is_much {
+    let still = stood_still(facts);
+    if away.max(still) <= LOST_WARN {
         return None;
     }
     let (_, stolen_ns, _) = stolen(&facts.phase.steals).unwrap_or_default();
-    let who = match pauses.total_ns / 2 {
+    let still_ns = (still * facts.sums.covered_ns as f64) as u64;
+    let who = match pauses.total_ns.max(still_ns) / 2 {
         half if stolen_ns > half => "the hypervisor took its cores",
         half if facts.counters.run_delay_ns > half => "other programs had its cores",
         _ => "stopped from outside: a signal, a debugger, a paused container or virtual machine",
     };
+    let late_ns = facts.sums.lateness.largest().filter(|_| still > 0.0).unwrap_or(0);
+    let longest = time(pauses.longest_ns.max(late_ns));
+    let often = if 2.0 * away >= still {
+        format!("{} and {} in all", counted(pauses.count, "time"), time(pauses.total_ns))
+    } else {
+        format!("about {} of the time", percent(still))
+    };
     Some(format!(
-        "the host stopped the client for up to {}, {} and {} in all ({who}): give it cores of its \
-         own, see doctor",
-        time(pauses.longest_ns),
-        counted(pauses.count, "time"),
-        time(pauses.total_ns)
+        "the host stopped the client for up to {longest}, {often} ({who}): give it cores of its \
+         own, see doctor"
     ))
+}
+
+/// Shorter than a pause, but many.
+fn by_gaps(facts: &Facts) -> Option<String> {
+    let counters = &facts.counters;
+    let share = facts.share_of_time(counters.hiccups_ns);
+    let is_short = counters.hiccups_1ms == 0 && share > LOST_WARN;
+    is_short.then(|| {
+        format!(
+            "interrupts or other programs took its cores {} for more than 100 µs, {} of the time: \
+             keep them off its cores (isolcpus, nohz_full, interrupt affinity)",
+            counted(counters.hiccups_100us, "time"),
+            percent(share)
+        )
+    })
 }
 
 fn by_steal(facts: &Facts) -> Option<String> {

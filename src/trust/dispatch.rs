@@ -34,20 +34,21 @@ pub(super) fn lateness(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
         return LATENESS.says(Level::Ok, None, "no request was due");
     };
     let mut level = Level::Ok;
-    let mut worst: Option<(u32, f64)> = None;
+    let mut worst: Option<Moved> = None;
     for percentile in PERCENTILES {
         let Some(moved) = moved(facts, percentile.milli) else { continue };
-        let of_percentile = match moved {
-            moved if moved > MOVED_FAIL && fails(percentile.milli) => Level::Fail,
-            moved if moved > MOVED_WARN => Level::Warn,
+        let of_percentile = match moved.share {
+            share if share > MOVED_FAIL && fails(percentile.milli) => Level::Fail,
+            share if share > MOVED_WARN => Level::Warn,
             _ => Level::Ok,
         };
         if of_percentile > Level::Ok {
-            let reason = format!("our own lateness adds {}", percent(moved));
+            let reason = format!("our own lateness makes it {}", moved.in_words());
             marks.push(mark(percentile.milli, &reason));
         }
-        if (of_percentile, moved) > (level, worst.map_or(f64::NEG_INFINITY, |(_, moved)| moved)) {
-            worst = Some((percentile.milli, moved));
+        let so_far = worst.map_or(f64::NEG_INFINITY, |worst| worst.share);
+        if (of_percentile, moved.share) > (level, so_far) {
+            worst = Some(moved);
         }
         level = level.max(of_percentile);
     }
@@ -61,23 +62,39 @@ pub(super) fn lateness(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
         within(50_000),
         within(1_000_000),
     );
-    if let (Some((milli, moved)), true) = (worst, level > Level::Ok) {
-        let name = percentile_name(milli);
-        let moved = percent(moved);
-        reason = format!("it moves {name} by {moved}: {}; {reason}", causes(facts));
+    if let (Some(moved), true) = (worst, level > Level::Ok) {
+        let name = percentile_name(moved.milli);
+        reason = format!("it makes {name} {}: {}; {reason}", moved.in_words(), causes(facts));
     }
-    LATENESS.says(level, worst.map(|(_, moved)| moved * 100.0), reason)
+    LATENESS.says(level, worst.map(|moved| moved.share * 100.0), reason)
 }
 
-/// By which share of itself our lateness moves a percentile; `None` where it is not told.
-fn moved(facts: &Facts, milli: u32) -> Option<f64> {
+/// A percentile with and without our lateness.
+#[derive(Clone, Copy)]
+struct Moved {
+    milli: u32,
+    with_ns: u64,
+    without_ns: u64,
+    /// Of the one without.
+    share: f64,
+}
+
+impl Moved {
+    fn in_words(&self) -> String {
+        format!("{} instead of {}", time(self.with_ns), time(self.without_ns))
+    }
+}
+
+/// What our lateness does to a percentile; `None` where it is not told.
+fn moved(facts: &Facts, milli: u32) -> Option<Moved> {
     let with_ns = told(&facts.sums.latency, milli)?;
-    let without_ns = told(&facts.sums.since_dispatch, milli)?.max(1);
-    Some(with_ns as f64 / without_ns as f64 - 1.0)
+    let without_ns = told(&facts.sums.since_dispatch, milli)?;
+    let share = with_ns as f64 / without_ns.max(1) as f64 - 1.0;
+    Some(Moved { milli, with_ns, without_ns, share })
 }
 
 /// Share of the values that are at most so large.
-fn share_within(distribution: &Distribution, ns: u64) -> f64 {
+pub(super) fn share_within(distribution: &Distribution, ns: u64) -> f64 {
     let within = distribution.histogram.iter_recorded();
     let within = within.take_while(|bucket| bucket.value_iterated_to() <= ns);
     let count: u64 = within.map(|bucket| bucket.count_at_value()).sum();
@@ -115,7 +132,7 @@ pub(super) fn shortfall(facts: &Facts) -> Check {
         }
     };
     match unlikely_plan(facts) {
-        Some(unlikely) if level == Level::Ok => SHORTFALL.says(Level::Warn, value, unlikely),
+        Some(unlikely) if short == 0 => SHORTFALL.says(Level::Warn, value, unlikely),
         _ => SHORTFALL.says(level, value, reason),
     }
 }
@@ -138,11 +155,11 @@ fn unlikely_plan(facts: &Facts) -> Option<String> {
     let is_unlikely = is_by_clock && !is_cut && (planned as f64 - expected).abs() > reach.max(1.0);
     is_unlikely.then(|| {
         format!(
-            "the seed drew {} where {:.0} ± {:.0} are to be expected: the load was {} than asked \
+            "the seed drew {} where {} ± {} are to be expected: the load was {} than asked \
              for; another --seed",
             counted(planned, "request"),
-            expected,
-            reach,
+            grouped(expected.round() as u64),
+            grouped(reach.round() as u64),
             if planned as f64 > expected { "higher" } else { "lower" }
         )
     })

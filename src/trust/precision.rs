@@ -12,25 +12,26 @@ const ASSUMED_LOAD: f64 = 0.5;
 
 /// The interval of percentile `milli` (1/1000 %) of the headline latency, from the slices of a
 /// phase; `None` below ten slices with answers.
-pub(super) fn interval(batches: &Batches, milli: u32) -> Option<interval::Interval> {
+pub(super) fn of_batches(batches: &Batches, milli: u32) -> Option<interval::Interval> {
     let slices: Vec<_> = batches.list().iter().map(|batch| batch.latencies.clone()).collect();
     batch_interval(&regroup(&slices, BATCHES_TARGET), milli, CONFIDENCE)
 }
 
 /// Half the 95 % interval of percentile `milli` as a share of its value; `None` while there are
-/// fewer than ten slices with answers or the sample is too small for an interval.
+/// fewer than ten slices with answers, or where the interval has no end.
 pub fn half_width(batches: &Batches, milli: u32) -> Option<f64> {
-    interval(batches, milli)?.half_width()
+    of_batches(batches, milli)?.half_width()
 }
 
 /// Whether half the 95 % interval of percentile `milli` is at most `share` of its value; `None`
-/// as for [`half_width`].
+/// while there are fewer than ten slices with answers. An interval without an end is too wide.
 pub fn precision_reached(batches: &Batches, milli: u32, share: f64) -> Option<bool> {
-    Some(half_width(batches, milli)? <= share)
+    Some(of_batches(batches, milli)?.half_width().is_some_and(|half| half <= share))
 }
 
 /// How much longer than `ran_ns` a run must go on until half the interval of percentile `milli` is
-/// `share` of its value, ns; 0 if it is. `None` as for [`half_width`].
+/// `share` of its value, ns; 0 if it is. `None` where nothing is known of the interval yet: below
+/// ten slices, or without an end.
 pub fn more_time_ns(batches: &Batches, milli: u32, share: f64, ran_ns: u64) -> Option<u64> {
     let factor = extension_factor(half_width(batches, milli)?, share);
     Some(((factor - 1.0).max(0.0) * ran_ns as f64) as u64)

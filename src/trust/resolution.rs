@@ -2,7 +2,7 @@
 
 use loadgen_shards::recorder::Counters;
 
-use super::causes::causes;
+use super::causes::known_causes;
 use super::facts::{Facts, percent};
 use super::{Check, Class, Level, Line};
 use crate::number::{counted, grouped, rate, time};
@@ -51,23 +51,27 @@ pub(super) fn loop_gap(facts: &Facts) -> Check {
     let error_ns = gap_ns.into_iter().chain(wakeup_ns).max();
     let median_ns = facts.headline().percentile(50_000).filter(|ns| *ns > 0);
     let share = error_ns.zip(median_ns).map(|(error, median)| error as f64 / median as f64);
-    let told = |ns: Option<u64>| ns.map_or("unknown".to_owned(), time);
-    let mut reason = format!(
-        "99 % of the turns blind for at most {}, of the timed wake-ups late by at most {}; kernel \
-         call of a send {}; {:.1} receives a call; {} without a buffer",
-        told(gap_ns),
-        told(wakeup_ns),
-        told(facts.sums.enter.percentile(50_000)),
+    let mut parts = vec![format!(
+        "{:.1} receives a kernel call, {} without a buffer",
         receives as f64 / enters.max(1) as f64,
         grouped(receive_buffer_waits)
-    );
+    )];
+    let enter_ns = facts.sums.enter.percentile(50_000);
+    parts.extend(enter_ns.map(|ns| format!("a call that sends takes {}", time(ns))));
+    let late = |ns| format!("99 % of the timed wake-ups at most {} late", time(ns));
+    parts.extend(wakeup_ns.map(late));
+    parts.extend(gap_ns.map(|ns| format!("99 % of the turns blind for at most {}", time(ns))));
+    parts.reverse();
+    let mut reason = parts.join("; ");
     let mut level = Level::Ok;
     if let Some(share) = share.filter(|share| *share > ERROR_WARN) {
         level = Level::Warn;
         let what = if wakeup_ns >= gap_ns {
             "wake-ups come late, so answers seem slower: --spin, or --timer inline".to_owned()
         } else {
-            format!("turns are long: {}", causes(facts))
+            let many = "each turn takes in many answers: more --cores, or fewer connections";
+            let cause = known_causes(facts).unwrap_or_else(|| many.to_owned());
+            format!("turns are long: {cause}")
         };
         reason =
             format!("stamps are off by up to {} of the median; {what}; {reason}", percent(share));
@@ -77,8 +81,7 @@ pub(super) fn loop_gap(facts: &Facts) -> Check {
         let overflows = counted(completion_overflows, "time");
         reason = format!(
             "the completion queue overflowed {overflows}, so answers waited in the kernel: fewer \
-             connections a shard, or more --cores; {}; {reason}",
-            causes(facts)
+             connections a shard, or more --cores; {reason}"
         );
     }
     LOOP_GAP.says(level, share.map(|share| share * 100.0), reason)

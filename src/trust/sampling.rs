@@ -1,15 +1,16 @@
 //! D10 and D11: do the samples carry the percentiles?
 
-use super::facts::{Facts, mark, percent, percentile_name};
-use super::precision::{CONFIDENCE, interval};
+use super::facts::{Facts, fails, mark, percent, percentile_name};
+use super::precision::{CONFIDENCE, of_batches};
 use super::{Check, Class, Interval, Level, Line, Mark};
 use crate::number::{grouped, time};
 use crate::snapshot::count_needed;
 use crate::statistics::early_stopping::{self, queries_needed};
-use crate::statistics::interval::independent_ranks;
+use crate::statistics::interval::{self, independent_ranks};
 
 /// Percentiles that have an interval.
-const INTERVALS: [u32; 3] = [50_000, 99_000, 99_900];
+const INTERVALS: [u32; 3] = [50_000, P99, 99_900];
+const P99: u32 = 99_000;
 /// Half an interval beyond this share of the value marks the percentile.
 const HALF_WIDTH_MAX: f64 = 0.05;
 /// Samples so alike that so many are worth one make the interval itself doubtful.
@@ -20,111 +21,116 @@ const BEYOND_MIN: f64 = 10.0;
 const PRECISION: Line = Line { id: "D10", name: "interval", class: Class::Sampling, unit: "%" };
 const SAMPLES: Line = Line { id: "D11", name: "samples", class: Class::Sampling, unit: "requests" };
 
-/// Intervals of p50, p99 and p99.9, as far as the run is long enough.
-pub(super) fn intervals(facts: &Facts) -> Vec<Interval> {
-    let headline = facts.headline();
-    let count = headline.count();
-    let of = |milli: u32| {
-        let found = interval(&facts.phase.batches, milli)?;
-        let (low, high) = independent_ranks(count, milli, CONFIDENCE);
-        let independent =
-            low.zip(high).and_then(|(low, high)| headline.at_rank(low).zip(headline.at_rank(high)));
-        Some(Interval {
-            milli,
-            low_ns: found.low?,
-            high_ns: found.high?,
-            effective: found.n_eff,
-            independent,
-        })
-    };
-    INTERVALS.into_iter().filter_map(of).collect()
+/// A percentile, and what its batches say of it.
+pub(super) struct Found {
+    milli: u32,
+    interval: interval::Interval,
 }
 
-/// Half the interval over the value.
-fn half_width(facts: &Facts, interval: &Interval) -> Option<f64> {
-    let value_ns = facts.headline().percentile(interval.milli).filter(|ns| *ns > 0)?;
-    Some((interval.high_ns - interval.low_ns) as f64 / 2.0 / value_ns as f64)
+/// What is known of p50, p99 and p99.9; empty where the run is too short.
+pub(super) fn find(facts: &Facts) -> Vec<Found> {
+    let is_told = |milli: &u32| facts.headline().count() >= count_needed(*milli);
+    let of = |milli| Some(Found { milli, interval: of_batches(&facts.phase.batches, milli)? });
+    INTERVALS.into_iter().filter(is_told).filter_map(of).collect()
+}
+
+/// Those with two ends, with what independent samples would give beside them.
+pub(super) fn intervals(facts: &Facts, found: &[Found]) -> Vec<Interval> {
+    let headline = facts.headline();
+    let of = |&Found { milli, interval }: &Found| {
+        let (low, high) = independent_ranks(headline.count(), milli, CONFIDENCE);
+        let at_rank = |rank: Option<u64>| headline.at_rank(rank?);
+        Some(Interval {
+            milli,
+            low_ns: interval.low?,
+            high_ns: interval.high?,
+            effective: interval.n_eff,
+            independent: at_rank(low).zip(at_rank(high)),
+        })
+    };
+    found.iter().filter_map(of).collect()
+}
+
+/// What is not known of p99.9 marks it, but is no warning about the run: few runs are that long.
+fn level_of(milli: u32) -> Level {
+    if fails(milli) { Level::Warn } else { Level::Ok }
 }
 
 /// D10.
 pub(super) fn interval_check(
     facts: &Facts,
-    intervals: &[Interval],
+    found: &[Found],
+    is_unstable: bool,
     marks: &mut Vec<Mark>,
 ) -> Check {
+    if is_unstable {
+        let reason = "none: as the queue grows, there is no percentile to be near";
+        return PRECISION.says(Level::Ok, None, reason);
+    }
+    if found.is_empty() {
+        let reason = "none: fewer than ten slices of 250 ms with answers";
+        return PRECISION.says(Level::Ok, None, reason);
+    }
     let count = facts.headline().count() as f64;
     let mut level = Level::Ok;
     let mut parts = Vec::new();
-    for interval in intervals {
-        let Some(half) = half_width(facts, interval) else { continue };
-        let Interval { milli, low_ns, high_ns, effective, .. } = *interval;
-        parts.push(format!(
-            "{} between {} and {}",
-            percentile_name(milli),
-            time(low_ns),
-            time(high_ns)
-        ));
+    for Found { milli, interval } in found {
+        let name = percentile_name(*milli);
+        let half = interval.half_width();
+        parts.push(match (half, interval.low, interval.high) {
+            (Some(half), Some(low), Some(high)) => {
+                format!("{name} ±{} ({} to {})", percent(half), time(low), time(high))
+            }
+            _ => format!("{name} unknown"),
+        });
         let reason = match half {
-            half if half > HALF_WIDTH_MAX => format!("95 % interval ±{}", percent(half)),
-            _ if effective * ALIKE_MAX < count => {
-                format!("{:.0} answers are worth {effective:.0} independent ones", count)
+            None => "its 95 % interval has no upper end".to_owned(),
+            Some(half) if half > HALF_WIDTH_MAX => format!("95 % interval ±{}", percent(half)),
+            _ if interval.n_eff * ALIKE_MAX < count => {
+                format!("{count:.0} answers are worth {:.0} independent ones", interval.n_eff)
             }
             _ => continue,
         };
-        marks.push(mark(milli, &reason));
-        level = Level::Warn;
+        marks.push(mark(*milli, &reason));
+        level = level.max(level_of(*milli));
     }
-    if intervals.is_empty() {
-        let reason = "none: fewer than ten slices of 250 ms with answers, or too few answers";
-        return PRECISION.says(Level::Ok, None, reason);
-    }
-    let p99 = intervals.iter().find(|interval| interval.milli == 99_000);
-    let value = p99.and_then(|interval| half_width(facts, interval)).map(|half| half * 100.0);
+    let p99 = found.iter().find(|found| found.milli == 99_000);
+    let value = p99.and_then(|found| found.interval.half_width()).map(|half| half * 100.0);
     let advice = if level > Level::Ok { "; a longer run narrows it" } else { "" };
     PRECISION.says(level, value, format!("with 95 % confidence {}{advice}", parts.join(", ")))
 }
 
 /// D11.
-pub(super) fn samples_needed(
-    facts: &Facts,
-    intervals: &[Interval],
-    marks: &mut Vec<Mark>,
-) -> Check {
+pub(super) fn samples_needed(facts: &Facts, found: &[Found], marks: &mut Vec<Mark>) -> Check {
     let count = facts.headline().count();
+    if count == 0 {
+        return SAMPLES.says(Level::Ok, None, "no answers");
+    }
     let mut level = Level::Ok;
-    for Interval { milli, effective, .. } in intervals {
-        let is_told = count >= count_needed(*milli);
-        let beyond = effective * (1.0 - f64::from(*milli) / 1e5);
-        if is_told && beyond < BEYOND_MIN {
+    for Found { milli, interval } in found {
+        let (effective, needed) = (interval.n_eff, count_needed(*milli));
+        if effective * (1.0 - f64::from(*milli) / 1e5) < BEYOND_MIN {
             let worth = format!("worth {effective:.0} independent answers, needs");
-            marks.push(mark(*milli, &format!("{worth} {}", grouped(count_needed(*milli)))));
-            level = Level::Warn;
+            marks.push(mark(*milli, &format!("{worth} {}", grouped(needed))));
+            level = level.max(level_of(*milli));
         }
     }
-    if count == 0 {
-        return SAMPLES.says(level, None, "no answers");
-    }
-    let milli = 99_000;
-    let told = count_needed(milli);
+    let told = count_needed(P99);
     if count < told {
-        let reason = format!(
-            "{} answers, p99 needs {}{}",
-            grouped(count),
-            grouped(told),
-            longer(facts, told)
-        );
+        let (has, needs) = (grouped(count), grouped(told));
+        let reason = format!("{has} answers, p99 needs {needs}{}", longer(facts, told));
         return SAMPLES.says(level, Some(told as f64), reason);
     }
     // As many times more as a sample is worth less than an independent one.
-    let effective = intervals.iter().find(|interval| interval.milli == milli);
-    let alike = effective.map_or(1.0, |interval| count as f64 / interval.effective.max(1.0));
-    let needed = (queries_needed(milli) as f64 * alike.max(1.0)).ceil() as u64;
-    let early = early_stopping::count_min(milli, early_stopping::LOADGEN);
+    let of_p99 = found.iter().find(|found| found.milli == P99);
+    let alike = of_p99.map_or(1.0, |found| count as f64 / found.interval.n_eff.max(1.0));
+    let needed = (queries_needed(P99) as f64 * alike.max(1.0)).ceil() as u64;
+    let early = early_stopping::count_min(P99, early_stopping::LOADGEN);
     let reason = format!(
-        "{} answers, as good as {:.0} independent ones for p99; LoadGen's early stopping needs {}, \
+        "{} answers, as good as {} independent ones for p99; LoadGen's early stopping needs {}, \
          MLPerf's margin {}{}",
         grouped(count),
-        count as f64 / alike,
+        grouped((count as f64 / alike) as u64),
         grouped(early),
         grouped(needed),
         longer(facts, needed)

@@ -27,8 +27,12 @@ const TREND_P: f64 = 0.01;
 /// ... and one that moves its figure by less between the first third and the last is not worth a
 /// word; ours, as a long run shows the smallest.
 const TREND_MOVE: f64 = 0.05;
-/// Points of the series that is looked at for a trend: one a second where the run is long enough.
-const POINTS: std::ops::RangeInclusive<usize> = 10..=60;
+/// Points of the series that is looked at for a trend, at most ...
+const POINTS_MAX: usize = 60;
+/// ... and at least, ...
+const POINTS_MIN: usize = 10;
+/// ... and answers that each should have, for its p99.
+const POINT_ANSWERS: u64 = 100;
 /// Planned rates that differ by more than this between the halves are a ramp.
 const RAMP_MIN: f64 = 0.01;
 
@@ -159,9 +163,8 @@ struct Trend {
 
 /// What changed over the run; `None` if it is too short to tell.
 fn trends(facts: &Facts, slices: &[Batch]) -> Option<Vec<Trend>> {
-    let width_ns = facts.phase.batches.width_ns();
-    let seconds = (slices.len() as u64 * width_ns / 1_000_000_000) as usize;
-    let points = seconds.clamp(*POINTS.start(), *POINTS.end());
+    let of_answers = (facts.headline().count() / POINT_ANSWERS) as usize;
+    let points = of_answers.min(slices.len()).clamp(POINTS_MIN, POINTS_MAX);
     if slices.len() < points || told(facts.headline(), 50_000).is_none() {
         return None;
     }

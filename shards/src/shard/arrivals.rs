@@ -81,6 +81,14 @@ impl Arrivals {
         }
     }
 
+    /// Nothing comes any more from elsewhere: what is left is here to be counted.
+    pub(super) fn has_all_come(&self) -> bool {
+        match self {
+            Arrivals::Own { .. } => true,
+            Arrivals::Timer { shared, .. } => shared.has_ended(),
+        }
+    }
+
     /// What was not drawn, for control to count.
     pub(super) fn into_rest(self) -> Option<Rest> {
         match self {
@@ -111,13 +119,13 @@ pub(super) struct Ring(pub(super) Option<Consumer<Dispatch>>);
 
 impl Ring {
     /// The next entry of a phase. What is left of earlier phases is thrown away: they have ended,
-    /// and counted it.
+    /// and counted it. That of later ones stays: the timer's clock may be a moment ahead of ours.
     fn peek_of(&mut self, phase: u32) -> Option<Arrival> {
         let consumer = self.0.as_mut()?;
         loop {
             let dispatch = *consumer.peek().ok()?;
-            if dispatch.phase == phase {
-                return Some(dispatch.arrival);
+            if dispatch.phase >= phase {
+                return (dispatch.phase == phase).then_some(dispatch.arrival);
             }
             let _ = consumer.pop();
         }

@@ -21,10 +21,11 @@ impl Active {
             Pattern::ClosedLoop { in_flight, positions } => {
                 Issuing::Closed { in_flight, positions, claimed: 0..0 }
             }
-            Pattern::OpenLoop { source, overload, fit } => {
+            Pattern::OpenLoop { in_flight, source, overload, fit } => {
                 debug_assert!(plan.start_ns > 0, "a schedule begins at an instant");
                 let arrivals = Arrivals::new(source, plan.index);
-                Issuing::Open { arrivals, overload, fit, is_held_back: false }
+                let (is_held_back, held_until_ns) = (false, 0);
+                Issuing::Open { in_flight, arrivals, overload, fit, is_held_back, held_until_ns }
             }
         };
         let (issue_end_ns, in_flight, area) = (0, 0, Area::default());
@@ -38,7 +39,12 @@ impl Active {
 
     /// What is due at or after it is not part of the phase.
     pub(super) fn take_limit_ns(&self) -> u64 {
-        if self.is_issuing() { self.stop_ns } else { self.issue_end_ns }
+        // A shard that is very late begins after the planned end.
+        if self.is_issuing() { self.stop_ns } else { self.issue_end_ns.min(self.stop_ns) }
+    }
+
+    fn end_issuing(&mut self, now_ns: u64) {
+        self.issue_end_ns = now_ns.min(self.stop_ns).max(self.start_ns).max(1);
     }
 
     /// The next instant at which something changes without an event.
@@ -48,6 +54,19 @@ impl Active {
             true if self.ends_with_its_list(ring) => 0,
             true => self.stop_ns,
             false => self.drain_deadline_ns(),
+        }
+    }
+
+    /// The time to drain is over: nothing begins any more.
+    pub(super) fn is_past_drain(&self, now_ns: u64) -> bool {
+        !self.is_issuing() && now_ns >= self.drain_deadline_ns()
+    }
+
+    /// Nothing of it is on its way from the timer core, which would find no phase to be counted in.
+    fn has_all_come(&self) -> bool {
+        match &self.issuing {
+            Issuing::Open { arrivals, .. } => arrivals.has_all_come(),
+            Issuing::Closed { .. } => true,
         }
     }
 
@@ -70,7 +89,7 @@ impl Active {
 
     /// After the end of issuing: something that was due before it has not been taken.
     fn has_due_left(&mut self, ring: &mut Ring) -> bool {
-        let (start_ns, end_ns) = (self.plan.start_ns, self.issue_end_ns);
+        let (start_ns, end_ns) = (self.plan.start_ns, self.take_limit_ns());
         let Issuing::Open { arrivals, .. } = &mut self.issuing else { return false };
         match arrivals.peek(ring) {
             Some(next) => start_ns.saturating_add(next.offset_ns) < end_ns,
@@ -107,11 +126,8 @@ impl Shard {
             match self.link.commands.try_recv() {
                 Ok(Command::Phase(plan)) => self.prepare(plan),
                 Ok(Command::EndAt { phase, at_ns }) => {
-                    if let Some(active) = &mut self.active
-                        && active.plan.index == phase
-                    {
-                        active.stop_ns = active.stop_ns.min(at_ns);
-                    }
+                    self.told_end = Some((phase, at_ns));
+                    self.obey_end();
                 }
                 Ok(Command::Stop) => self.stop(),
                 Ok(Command::Cancel) => {
@@ -127,8 +143,18 @@ impl Shard {
         }
     }
 
+    /// The phase that control has given an end, if it runs, ends then. One that has yet to begin
+    /// here, as an earlier one drains, is told when it does.
+    fn obey_end(&mut self) {
+        if let (Some(active), Some((phase, at_ns))) = (&mut self.active, self.told_end)
+            && active.plan.index == phase
+        {
+            active.stop_ns = active.stop_ns.min(at_ns);
+        }
+    }
+
     /// Queues a phase. What it needs is allocated here, before its first instant.
-    fn prepare(&mut self, plan: Box<PhasePlan>) {
+    pub(super) fn prepare(&mut self, plan: Box<PhasePlan>) {
         if let Pattern::OpenLoop { .. } = plan.pattern {
             self.backlog.reserve();
             self.recording.reserve_fit();
@@ -145,7 +171,7 @@ impl Shard {
         if let Some(active) = &mut self.active
             && active.is_issuing()
         {
-            active.issue_end_ns = self.now_ns.max(1);
+            active.end_issuing(self.now_ns);
             let drain_timeout_ns = &mut active.plan.drain_timeout_ns;
             *drain_timeout_ns = (*drain_timeout_ns).max(drain_ns.unwrap_or(0));
         }
@@ -179,18 +205,28 @@ impl Shard {
             let is_at_end =
                 active.ends_with_its_list(&mut self.ring) || self.now_ns >= active.stop_ns;
             if active.is_issuing() && is_at_end {
-                active.issue_end_ns = self.now_ns.min(active.stop_ns).max(active.start_ns);
+                active.end_issuing(self.now_ns);
+                self.take_last();
+                continue;
             }
             let is_drained = active.in_flight == 0
                 && self.backlog.len() == 0
                 && !active.is_issuing()
                 && !active.has_due_left(&mut self.ring);
-            let is_over =
-                !active.is_issuing() && (is_drained || self.now_ns >= active.drain_deadline_ns());
-            if !is_over {
+            let is_past_drain = active.is_past_drain(self.now_ns) && active.has_all_come();
+            if !is_drained && !is_past_drain {
                 return;
             }
             self.end_phase();
+        }
+    }
+
+    /// What came due just before the end of issuing goes yet, late as it is: a phase without a drain
+    /// ends right here.
+    fn take_last(&mut self) {
+        self.pump_open_loop();
+        if !self.unsent.is_empty() {
+            self.send_now();
         }
     }
 
@@ -208,6 +244,7 @@ impl Shard {
         self.cpu_last = self.cpu.read();
         self.reactor_counters = self.reactor.counters();
         self.active = Some(active);
+        self.obey_end();
     }
 
     fn end_phase(&mut self) {

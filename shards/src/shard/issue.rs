@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use super::{Active, Issuing, Shard};
 use crate::connection::State;
 use crate::http1::ResponseParser;
-use crate::limits::{BACKLOG_LIMIT, DUE_PER_TURN, FIT_SAMPLES_LIMIT, OPEN_LOOP_SENDS_PER_ENTER};
+use crate::limits::{BACKLOG_LIMIT, FIT_SAMPLES_LIMIT, OPEN_LOOP_SENDS_PER_ENTER};
 use crate::phase::{FitSample, Overload};
 use crate::query::{PoolWait, Query};
-use crate::recorder::Instant;
+use crate::recorder::{Instant, Recording};
 use crate::schedule::hash_of;
 
 /// Due queries that wait for a connection, by target, first come first served.
@@ -32,6 +32,10 @@ impl Backlog {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    fn has(&self, target: u32) -> bool {
+        !self.queues[target as usize].is_empty()
     }
 
     fn is_full(&self) -> bool {
@@ -60,14 +64,18 @@ impl Shard {
     /// Begins what can begin now.
     pub(super) fn pump(&mut self) {
         self.start_handshakes();
-        match self.active.as_ref().map(|active| &active.issuing) {
-            Some(Issuing::Closed { .. }) => self.claim(),
-            Some(Issuing::Open { .. }) => {
-                self.serve_backlog();
-                self.take_due();
-            }
-            None => {}
+        let Some(active) = &self.active else { return };
+        match active.issuing {
+            Issuing::Closed { .. } => self.claim(),
+            Issuing::Open { .. } if !active.is_past_drain(self.now_ns) => self.pump_open_loop(),
+            Issuing::Open { .. } => {}
         }
+    }
+
+    /// First those that wait, then what is due.
+    pub(super) fn pump_open_loop(&mut self) {
+        self.serve_backlog();
+        self.take_due();
     }
 
     /// Closed loop: issues queries while the phase goes on, credits are left, and the next one's
@@ -101,13 +109,15 @@ impl Shard {
     }
 
     /// Open loop: takes from the schedule what is due, each with a stamp of its own, and gives it a
-    /// connection, a place in the backlog, or, with `--overload drop`, up.
+    /// connection, a place in the backlog, or, with `--overload drop`, up. Not more a turn than its
+    /// events can wait for, however often it is called.
     fn take_due(&mut self) {
-        for _ in 0..DUE_PER_TURN {
+        while self.due_left > 0 {
             let now_ns = self.reactor.now_ns();
             let Some(active) = &mut self.active else { return };
             let limit_ns = active.take_limit_ns();
-            let Issuing::Open { arrivals, overload, fit, is_held_back } = &mut active.issuing
+            let Issuing::Open { in_flight, arrivals, overload, fit, is_held_back, held_until_ns } =
+                &mut active.issuing
             else {
                 return;
             };
@@ -118,21 +128,29 @@ impl Shard {
             }
             let request = active.plan.order.sample(arrival.position);
             let target = self.plan.table.requests[request as usize].target;
-            let must_wait = self.backlog.len() > 0 || !self.pool.has_free(target);
+            let must_wait = self.backlog.has(target)
+                || !self.pool.has_free(target)
+                || self.in_flight >= u64::from(*in_flight);
             let overload = *overload;
             if must_wait && self.backlog.is_full() && overload == Overload::Queue {
                 *is_held_back = true;
                 return;
             }
             arrivals.take(&mut self.ring);
+            self.due_left -= 1;
+            self.has_begun = true;
             self.now_ns = self.now_ns.max(now_ns);
             let counters = &mut self.recording.counters;
             counters.scheduled += 1;
             self.recording.schedule_hash =
                 self.recording.schedule_hash.wrapping_add(hash_of(arrival));
-            // Nobody knows when it would have been taken: the backlog was full, not the loop late.
-            let dispatched_ns = if *is_held_back { scheduled_ns } else { now_ns };
             if std::mem::take(is_held_back) {
+                *held_until_ns = now_ns;
+            }
+            // Nobody knows when it would have been taken: the backlog was full, not the loop late.
+            let was_held_back = scheduled_ns <= *held_until_ns;
+            let dispatched_ns = if was_held_back { scheduled_ns } else { now_ns };
+            if was_held_back {
                 counters.held_back += 1;
             } else {
                 self.recording.lateness.record(now_ns - scheduled_ns);
@@ -149,9 +167,11 @@ impl Shard {
                 continue;
             }
             active.area.change(1, dispatched_ns);
-            if must_wait {
+            if must_wait || was_held_back {
                 let is_elsewhere = self.link.peers.iter().any(|peer| peer.free() > 0);
                 query.wait = if is_elsewhere { PoolWait::OtherShardFree } else { PoolWait::Full };
+            }
+            if must_wait {
                 self.backlog.push(target, query);
             } else {
                 self.issue(target, query);
@@ -161,8 +181,12 @@ impl Shard {
 
     /// Gives free connections to those that wait longest.
     fn serve_backlog(&mut self) {
+        let limit = match self.active.as_ref().map(|active| &active.issuing) {
+            Some(Issuing::Open { in_flight, .. }) => u64::from(*in_flight),
+            _ => return,
+        };
         for target in 0..self.plan.table.targets.len() as u32 {
-            while self.backlog.len() > 0 && self.pool.has_free(target) {
+            while self.in_flight < limit && self.pool.has_free(target) {
                 let Some(query) = self.backlog.pop(target) else { break };
                 self.issue(target, query);
             }
@@ -198,7 +222,8 @@ impl Shard {
     }
 
     /// Queues the request of the slot's query, which has had its connection since `ready_ns`; the
-    /// stamp comes with the kernel call that carries it.
+    /// stamp comes with the kernel call that carries it, and so does the record of its wait: until
+    /// then the connection may turn out to be a stale one.
     pub(super) fn begin_exchange(&mut self, slot: u32, ready_ns: u64) {
         self.make_room();
         let connection = &mut self.connections[slot as usize];
@@ -209,26 +234,11 @@ impl Shard {
         connection.parser = ResponseParser::new(request.is_head);
         connection.first_byte_ns = 0;
         connection.send_errno = 0;
-        if connection.sent_ns == 0 && query.scheduled_ns > 0 && query.phase == self.recording.phase
-        {
+        if connection.sent_ns == 0 {
             connection.ready_ns = ready_ns;
-            let waited_ns = ready_ns.saturating_sub(query.dispatched_ns);
-            self.recording.pool_wait.record(waited_ns);
-            let counters = &mut self.recording.counters;
-            let (count, sum_ns) = match query.wait {
-                PoolWait::None => (&mut 0, &mut 0),
-                PoolWait::NewConnection => {
-                    (&mut counters.waits_new_connection, &mut counters.waits_new_connection_ns)
-                }
-                PoolWait::Full => (&mut counters.waits_full, &mut counters.waits_full_ns),
-                PoolWait::OtherShardFree => {
-                    (&mut counters.waits_other_shard_free, &mut counters.waits_other_shard_free_ns)
-                }
-            };
-            *count += 1;
-            *sum_ns += waited_ns;
         }
         self.recording.counters.bytes_sent += request.range.len() as u64;
+        self.has_begun = true;
         self.reactor.send(slot, connection.generation, request.range.clone());
         self.unsent.push(slot);
         if self.unsent.len() >= self.sends_per_flush() {
@@ -253,7 +263,7 @@ impl Shard {
         }
     }
 
-    fn send_now(&mut self) {
+    pub(super) fn send_now(&mut self) {
         self.stamp_sends();
         self.reactor.flush();
     }
@@ -272,18 +282,17 @@ impl Shard {
             // A resend keeps the stamp of the first send, and so the deadline of the request.
             if connection.sent_ns == 0 {
                 connection.sent_ns = now_ns;
-                if self.recording.first_sent_ns == 0 {
-                    self.recording.first_sent_ns = now_ns;
-                }
                 connection.request_deadline_ns = match self.plan.timeouts.request_ns {
                     0 => 0,
                     timeout_ns => now_ns + timeout_ns,
                 };
-                if let (Some(fit), Some(query)) = (&fit, &connection.query)
+                if let Some(query) = &connection.query
                     && query.phase == self.recording.phase
-                    && fit.has(query.position)
                 {
-                    keep(&mut self.recording.fit_sent, query.position, now_ns);
+                    record_send(&mut self.recording, query, connection.ready_ns, now_ns);
+                    if fit.is_some_and(|fit| fit.has(query.position)) {
+                        keep(&mut self.recording.fit_sent, query.position, now_ns);
+                    }
                 }
             }
             self.set_exchange_deadline(slot, now_ns);
@@ -291,6 +300,32 @@ impl Shard {
         self.unsent.clear();
         now_ns
     }
+}
+
+/// Enters the first send of a query, and, in open loop, how long it has waited for the connection
+/// that it had at `ready_ns`, and why.
+fn record_send(recording: &mut Recording, query: &Query, ready_ns: u64, now_ns: u64) {
+    if recording.first_sent_ns == 0 {
+        recording.first_sent_ns = now_ns;
+    }
+    if query.scheduled_ns == 0 {
+        return;
+    }
+    let waited_ns = ready_ns.saturating_sub(query.dispatched_ns);
+    recording.pool_wait.record(waited_ns);
+    let counters = &mut recording.counters;
+    let (count, sum_ns) = match query.wait {
+        PoolWait::None => return,
+        PoolWait::NewConnection => {
+            (&mut counters.waits_new_connection, &mut counters.waits_new_connection_ns)
+        }
+        PoolWait::Full => (&mut counters.waits_full, &mut counters.waits_full_ns),
+        PoolWait::OtherShardFree => {
+            (&mut counters.waits_other_shard_free, &mut counters.waits_other_shard_free_ns)
+        }
+    };
+    *count += 1;
+    *sum_ns += waited_ns;
 }
 
 /// Keeps an instant for the arrival fit, while there is room.

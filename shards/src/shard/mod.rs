@@ -28,7 +28,7 @@ use crate::clock::Calibration;
 use crate::connection::Connection;
 use crate::cpu::{CpuMeter, CpuUse};
 use crate::failure::Message as FailureMessage;
-use crate::limits::{EVENTS_PER_TURN, HICCUP_NS, SENDS_PER_ENTER, STALL_NS};
+use crate::limits::{DUE_PER_TURN, EVENTS_PER_TURN, HICCUP_NS, SENDS_PER_ENTER, STALL_NS};
 use crate::margin::Margin;
 use crate::phase::{
     Command, FitSample, Goals, Live, Message, Overload, PhasePlan, Positions, Timeouts, Wait,
@@ -118,11 +118,14 @@ enum Issuing {
     },
     /// Open loop.
     Open {
+        in_flight: u32,
         arrivals: Arrivals,
         overload: Overload,
         fit: FitSample,
         /// Something is due and stays in the schedule, as the backlog is full.
         is_held_back: bool,
+        /// When that ended last: what was due until then was held back, ns.
+        held_until_ns: u64,
     },
 }
 
@@ -165,8 +168,14 @@ pub struct Shard {
     turns: u64,
     active: Option<Active>,
     queued_phases: VecDeque<Box<PhasePlan>>,
+    /// The last end that control has given a phase: its index, and the instant, ns.
+    told_end: Option<(u32, u64)>,
     /// Queries in flight of any phase: the cap holds over phase boundaries.
     in_flight: u64,
+    /// Due queries that this turn may still take.
+    due_left: usize,
+    /// A query was taken from the schedule or a request queued, since the last turn.
+    has_begun: bool,
     /// Slots whose request is queued but not stamped.
     unsent: Vec<u32>,
     /// Slots that wait for their handshake.
@@ -230,7 +239,10 @@ impl Shard {
             turns: 0,
             active: None,
             queued_phases: VecDeque::with_capacity(4),
+            told_end: None,
             in_flight: 0,
+            due_left: DUE_PER_TURN,
+            has_begun: false,
             unsent: Vec::with_capacity(SENDS_PER_ENTER),
             connect_queue: VecDeque::with_capacity(slots as usize),
             handshakes: 0,
@@ -257,27 +269,28 @@ impl Shard {
     /// Runs until told to exit, or until control is gone.
     pub fn run(mut self) {
         self.open_connections();
-        let mut events = 0;
+        let (mut events, mut last_ns) = (0, self.now_ns);
         while !self.is_exiting {
             self.take_commands();
             self.advance();
             self.pump();
-            let last_ns = self.now_ns;
             let sent = self.unsent.len();
             let before_ns = self.stamp_sends();
             self.link.live.show(self.in_flight, self.pool.free_count() as u64);
             let until_ns = self.wake_at_ns(before_ns);
-            self.now_ns = self.reactor.turn(until_ns);
+            let returned_ns = self.reactor.turn(until_ns);
+            self.now_ns = returned_ns;
             self.turns += 1;
-            let last_events = events;
+            self.due_left = DUE_PER_TURN;
+            let has_worked = std::mem::take(&mut self.has_begun) || events > 0;
             events = self.reactor.events().len();
-            let turn = Turn { last_ns, before_ns, until_ns, last_events, sent, events };
-            self.note(&turn);
+            self.note(&Turn { last_ns, before_ns, until_ns, has_worked, sent, events });
             self.walk_events(events);
             // A turn that left work undone expires nothing: the answer may be in what is left.
             if events < EVENTS_PER_TURN {
                 self.expire(before_ns.saturating_sub(last_ns) > STALL_NS);
             }
+            last_ns = returned_ns;
             self.hand_over_interval();
             #[cfg(test)]
             self.assert_consistent();
@@ -303,8 +316,7 @@ impl Shard {
         let now_ns = self.now_ns;
         let is_recorded = self.active.is_some();
         let recording = &mut self.recording;
-        let has_worked = turn.last_events + turn.sent > 0;
-        if has_worked && is_recorded {
+        if turn.has_worked && is_recorded {
             recording.loop_gap.record(turn.before_ns.saturating_sub(turn.last_ns));
         }
         if turn.until_ns > turn.before_ns {
@@ -323,8 +335,8 @@ impl Shard {
                 recording.counters.single_sends += 1;
                 recording.counters.single_sends_ns += took_ns;
             }
-        } else if !has_worked && turn.events == 0 {
-            // In vain: nothing to send, nothing came, and nothing of the last turn was walked.
+        } else if !turn.has_worked && turn.events == 0 {
+            // In vain: nothing was taken or sent, nothing came, nothing of the last turn was walked.
             let gap_ns = now_ns.saturating_sub(turn.last_ns);
             self.idle_ns += gap_ns;
             if gap_ns > HICCUP_NS[0] && is_recorded {
@@ -352,24 +364,27 @@ impl Shard {
         if !self.is_ready {
             return wake_ns.min(self.now_ns + CONTROL_POLL_NS);
         }
+        // What must not be late: queries, and begins and ends of phases, behind which a query may be
+        // due at once.
+        let mut instant_ns = due_ns;
         if let Some(active) = &mut self.active {
-            let change_ns = active.next_change_ns(&mut self.ring);
+            instant_ns = instant_ns.min(active.next_change_ns(&mut self.ring));
             // A control that is late gives no spare recording, and does not wake us when it does.
             let interval_end_ns = match self.interval_end_ns() {
                 end_ns if end_ns > self.now_ns => end_ns,
                 _ => self.now_ns + CONTROL_POLL_NS,
             };
-            wake_ns = wake_ns.min(interval_end_ns).min(change_ns);
+            wake_ns = wake_ns.min(interval_end_ns);
         } else if let Some(next) = self.queued_phases.front() {
-            wake_ns = wake_ns.min(next.start_ns.max(1));
+            instant_ns = next.start_ns.max(1);
         }
         match self.plan.wait {
-            Wait::Hybrid if due_ns < u64::MAX => {
-                let gap_ns = due_ns.saturating_sub(now_ns);
+            Wait::Hybrid if instant_ns < u64::MAX => {
+                let gap_ns = instant_ns.saturating_sub(now_ns);
                 let margin_ns = self.margin.of(gap_ns);
-                if gap_ns <= margin_ns { 0 } else { wake_ns.min(due_ns - margin_ns) }
+                if gap_ns <= margin_ns { 0 } else { wake_ns.min(instant_ns - margin_ns) }
             }
-            Wait::Hybrid | Wait::Sleep | Wait::Spin => wake_ns.min(due_ns),
+            Wait::Hybrid | Wait::Sleep | Wait::Spin => wake_ns.min(instant_ns),
         }
     }
 
@@ -408,8 +423,8 @@ struct Turn {
     before_ns: u64,
     /// Until when it might sleep.
     until_ns: u64,
-    /// Events of the last turn, which were walked since.
-    last_events: usize,
+    /// Events of the last turn were walked since, queries taken, or requests queued.
+    has_worked: bool,
     /// Sends that this turn carried.
     sent: usize,
     /// Events that it brought.

@@ -1,0 +1,207 @@
+//! The table of percentiles: a unit per row, aligned, with what is not to be taken at its face.
+
+use std::fmt::Write;
+
+use super::WRITES;
+use crate::number::{grouped, roughly, significant, unit};
+use crate::report::Results;
+use crate::snapshot::{Bounded, Distribution, Sums, count_needed};
+use crate::trust::{Interval, Mark, Trust};
+
+/// Columns of the table: heading and 1/1000 %.
+const COLUMNS: [(&str, u32); 5] =
+    [("p50", 50_000), ("p90", 90_000), ("p95", 95_000), ("p99", 99_000), ("p99.9", 99_900)];
+const P99: u32 = 99_000;
+
+/// One line of the table.
+struct Row<'a> {
+    name: &'static str,
+    /// Its name in the marks of the trust block.
+    series: &'static str,
+    completed: &'a Distribution,
+    /// What the columns show, and the largest; `None` without a value.
+    values: Option<([Bounded; COLUMNS.len()], Bounded)>,
+    count: u64,
+    meaning: &'static str,
+}
+
+impl<'a> Row<'a> {
+    fn of(
+        name: &'static str,
+        series: &'static str,
+        values: &'a Distribution,
+        meaning: &'static str,
+    ) -> Row<'a> {
+        let exact = |value| Bounded { value, is_at_least: false };
+        let columns = COLUMNS.map(|(_, milli)| exact(values.percentile(milli).unwrap_or(0)));
+        let all = values.largest().map(|max| (columns, exact(max)));
+        Row { name, series, completed: values, values: all, count: values.count(), meaning }
+    }
+
+    /// The headline, with the queries that timed out.
+    fn headline(sums: &'a Sums, meaning: &'static str) -> Row<'a> {
+        let all = sums.headline_with_timeouts();
+        let none = Bounded { value: 0, is_at_least: false };
+        let columns = COLUMNS.map(|(_, milli)| all.percentile(milli).unwrap_or(none));
+        Row {
+            values: all.largest().map(|max| (columns, max)),
+            count: all.count(),
+            ..Row::of("latency", "latency", sums.headline(), meaning)
+        }
+    }
+}
+
+/// The rows that the loop has.
+fn rows(sums: &Sums) -> Vec<Row<'_>> {
+    let first_byte = Row::of("first byte", "ttfb", &sums.ttfb, "from the send to the first byte");
+    if !sums.has_schedule() {
+        return vec![Row::headline(sums, "from the send to the last byte"), first_byte];
+    }
+    let mut list = vec![
+        Row::headline(sums, "from the schedule to the last byte"),
+        Row::of("service", "service", &sums.service, "from the send to the last byte"),
+        first_byte,
+        Row::of("lateness", "lateness", &sums.lateness, "our own delay"),
+    ];
+    if sums.pool_wait.max > 0 {
+        list.push(Row::of("waiting", "pool_wait", &sums.pool_wait, "for a connection"));
+    }
+    list
+}
+
+/// The table and, below it, why something in it is marked; empty without a value.
+pub fn table(results: &Results) -> String {
+    let (sums, trust) = (&results.tracked.sums, &results.trust);
+    let p99 = trust.intervals.iter().find(|interval| interval.milli == P99);
+    let mut headings = COLUMNS.map(|(name, _)| name.to_owned()).to_vec();
+    headings.push("max".to_owned());
+    if p99.is_some() {
+        headings.push("± p99 (95 %)".to_owned());
+    }
+    let mut lines = vec![(String::new(), headings, "")];
+    let mut notes = Vec::new();
+    for row in rows(sums) {
+        // Without an answer there is no latency, only time-outs.
+        if row.completed.is_empty() {
+            continue;
+        }
+        let Some((columns, max)) = row.values else { continue };
+        let (unit, size) = row_unit(columns[0].value, max.value);
+        let interval = p99.filter(|_| row.series == "latency");
+        let cells = cells(&row, &columns, max, size, trust, interval, p99.is_some());
+        lines.push((format!("{} {unit}", row.name), cells, row.meaning));
+        notes.extend(row_notes(&row, trust));
+    }
+    if lines.len() == 1 {
+        return String::new();
+    }
+    if trust.is_unstable {
+        notes.push("  n/a latency: it rises for as long as the queue grows".to_owned());
+    } else if sums.censored.count() > 0 {
+        let count = grouped(sums.censored.count());
+        notes.push(format!(
+            "  >= latency: {count} timed out, each counted as what it had taken by then"
+        ));
+    }
+    let mut text = aligned(&lines);
+    notes.iter().for_each(|note| writeln!(text, "{note}").expect(WRITES));
+    text
+}
+
+/// One row: the columns, the maximum, and the interval of p99.
+fn cells(
+    row: &Row,
+    columns: &[Bounded],
+    max: Bounded,
+    size: f64,
+    trust: &Trust,
+    interval: Option<&Interval>,
+    has_intervals: bool,
+) -> Vec<String> {
+    let number = |value: Bounded, is_at_least: bool| {
+        let sign = if value.is_at_least || is_at_least { ">=" } else { "" };
+        // Histograms hold a 0 as 1 ns.
+        let is_zero = value.value <= 1 && row.completed.min == 0;
+        let text = if is_zero { "0".to_owned() } else { significant(value.value as f64 / size) };
+        format!("{sign}{text}")
+    };
+    let mut cells: Vec<String> = COLUMNS
+        .iter()
+        .zip(columns)
+        .map(|((_, milli), value)| {
+            let needed = count_needed(*milli);
+            if row.series == "latency" && trust.is_unstable {
+                return "n/a".to_owned();
+            }
+            if row.count < needed {
+                return format!("n/a (needs {})", grouped(needed));
+            }
+            let mut marks = marks(row, trust).filter(|mark| mark.milli == *milli).peekable();
+            let is_marked = marks.peek().is_some();
+            match (is_marked, marks.any(|mark| mark.is_at_least)) {
+                (_, true) => number(*value, true),
+                (true, false) => format!("{}*", number(*value, false)),
+                (false, false) => number(*value, false),
+            }
+        })
+        .collect();
+    cells.push(number(max, false));
+    if has_intervals {
+        let half = |i: &Interval| i.high_ns.saturating_sub(i.low_ns) as f64 / 2.0 / size;
+        cells.push(interval.map_or_else(String::new, |interval| roughly(half(interval))));
+    }
+    cells
+}
+
+/// The unit in which the median is at least 1. A median of 0 (which histograms hold as 1 ns) has
+/// none, so that the largest value decides.
+fn row_unit(median_ns: u64, max_ns: u64) -> (&'static str, f64) {
+    unit(if median_ns > 1 { median_ns } else { max_ns } as f64)
+}
+
+fn marks<'a>(row: &Row, trust: &'a Trust) -> impl Iterator<Item = &'a Mark> {
+    let series = row.series;
+    trust.marks.iter().filter(move |mark| mark.series == series)
+}
+
+/// Why columns of a row are marked, those with the same reasons together: `* p99 of latency: the
+/// reason`.
+fn row_notes(row: &Row, trust: &Trust) -> Vec<String> {
+    let mut groups: Vec<(&'static str, Vec<&'static str>, String)> = Vec::new();
+    for (name, milli) in COLUMNS {
+        let of_column = || marks(row, trust).filter(|mark| mark.milli == milli);
+        if row.count < count_needed(milli) || of_column().next().is_none() {
+            continue;
+        }
+        let sign = if of_column().any(|mark| mark.is_at_least) { ">=" } else { "*" };
+        let reasons: Vec<&str> = of_column().map(|mark| mark.reason.as_str()).collect();
+        let reasons = reasons.join("; ");
+        match groups.last_mut() {
+            Some((last_sign, names, last)) if *last_sign == sign && *last == reasons => {
+                names.push(name);
+            }
+            _ => groups.push((sign, vec![name], reasons)),
+        }
+    }
+    let line = |(sign, names, reasons): (&str, Vec<&str>, String)| {
+        format!("  {sign} {} of {}: {reasons}", names.join(", "), row.name)
+    };
+    groups.into_iter().map(line).collect()
+}
+
+fn aligned(lines: &[(String, Vec<String>, &str)]) -> String {
+    let width = |column: usize| {
+        lines.iter().map(|(_, cells, _)| cells[column].chars().count()).max().unwrap_or(0).max(6)
+    };
+    let label_width = lines.iter().map(|(label, ..)| label.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (label, cells, meaning) in lines {
+        let mut line = format!("  {label:<label_width$}");
+        for (column, cell) in cells.iter().enumerate() {
+            write!(line, "   {cell:>0$}", width(column)).expect(WRITES);
+        }
+        write!(line, "   {meaning}").expect(WRITES);
+        writeln!(text, "{}", line.trim_end()).expect(WRITES);
+    }
+    text
+}
