@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
+mod ab;
+#[cfg(target_os = "linux")]
 mod cli;
 #[cfg(target_os = "linux")]
 mod compare;
@@ -79,9 +81,7 @@ fn main() -> ExitCode {
         Ok(cli::Parsed::Compare(typed)) => compare::run(&typed),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
-        Ok(cli::Parsed::Ab(_)) => {
-            Err(cli::not_in_this_version("ab", "the comparison of two endpoints is"))
-        }
+        Ok(cli::Parsed::Ab(load)) => ab::run(*load, calibrator),
         Err(error) => Err(error),
     };
     match outcome {

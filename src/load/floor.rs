@@ -22,7 +22,8 @@ pub fn measure(plan: &Plan, setting: &mut Setting) -> Result<Option<Floor>, Erro
     let address = endpoint.as_ref().map(Endpoint::address);
     let plan = Plan::build(config, &setting.host, address)?;
     let timer = plan.config.timer.map(|timer| timer.name());
-    let role = Role::Part { name: "floor of this host".to_owned(), is_first: false };
+    let role =
+        Role::Part { name: "floor of this host".to_owned(), is_first: false, urls: Vec::new() };
     let ended = perform(plan, role, setting)?;
     let totals = Totals::of(ended.snapshot.tracked());
     let (service, lateness) = (&totals.sums.service, &totals.sums.lateness);

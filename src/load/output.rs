@@ -29,6 +29,8 @@ pub struct Output {
     intervals: Option<IntervalFiles>,
     progress: Progress<std::io::Stderr>,
     header: String,
+    /// What is shown in its place where there are several runs.
+    header_of_all: String,
 }
 
 impl Output {
@@ -50,6 +52,7 @@ impl Output {
             intervals: None,
             progress: Progress::new(mode, label, std::io::stderr()),
             header: String::new(),
+            header_of_all: String::new(),
         };
         if !output.speaks_for_all() {
             return output;
@@ -138,9 +141,15 @@ impl Output {
         }
         self.open_directory();
         self.header = display::header(&self.facts, &snapshot.engine);
+        if let Role::Part { urls, is_first: true, .. } = &self.role {
+            let of_all = RunFacts { urls: urls.clone(), ..self.facts.clone() };
+            self.header_of_all = display::header(&of_all, &snapshot.engine);
+        } else {
+            self.header_of_all.clone_from(&self.header);
+        }
         if self.is_text_wanted() && self.speaks_for_all() {
             // A stdout that takes nothing is told at the end.
-            let _ = stream::out(&self.header);
+            let _ = stream::out(&self.header_of_all);
         }
         self.write(files::CONFIG, &config::to_yaml(&self.plan.config));
     }
@@ -188,7 +197,7 @@ impl Output {
             reason = Some(format!("the result could not be written to stdout: {error}"));
         }
         let summary = report::result_summary(&results);
-        Ended { snapshot, summary, header: self.header, code, reason }
+        Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
     /// Files and report of a run that is left at once.
@@ -198,7 +207,7 @@ impl Output {
         let _ = self.tell_results(&results);
         let (code, reason) = report::exit_code(true, None, None);
         let summary = report::result_summary(&results);
-        Ended { snapshot, summary, header: self.header, code, reason }
+        Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
     /// Files, then what stdout gets.

@@ -20,6 +20,7 @@ use crate::progress::{Left, Seen, Stage, Tick, Window};
 use crate::report::Floor;
 use crate::session::Session;
 use crate::snapshot::{Snapshot, State};
+use crate::stream;
 
 /// What a run has left; its files are written.
 #[derive(Debug)]
@@ -48,6 +49,21 @@ pub struct Setting {
     pub floor: Option<Floor>,
 }
 
+impl Setting {
+    /// The exit code, if the user wanted an end before the first run.
+    pub fn left_early(&self) -> Option<u8> {
+        let taken = self.signals.taken();
+        if taken > 0 {
+            stream::err("incomplete: stopped before the run began");
+        }
+        match taken {
+            0 => None,
+            1 => Some(1),
+            _ => Some(130),
+        }
+    }
+}
+
 /// The place of a run among those of its command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -60,8 +76,10 @@ pub enum Role {
     Part {
         /// For the live view, as in `run 2 of 5`.
         name: String,
-        /// It says what holds for all of them.
+        /// It says what holds for all of them ...
         is_first: bool,
+        /// ... and these are the URLs of all of them, secrets masked.
+        urls: Vec<String>,
     },
 }
 

@@ -42,6 +42,8 @@ pub struct Several {
     done: Vec<Done>,
     /// What kept a run from being set up.
     error: Option<Error>,
+    /// Of all runs, secrets masked.
+    urls: Vec<String>,
     header: String,
 }
 
@@ -62,8 +64,15 @@ impl Several {
         if !plan.config.common.quiet {
             stream::err(announcement(planned, &plan.phases));
         }
-        let (done, header) = (Vec::new(), String::new());
-        Several { setting, directory, planned, done, error: None, header }
+        Several {
+            setting,
+            directory,
+            planned,
+            done: Vec::new(),
+            error: None,
+            urls: plan.endpoints.clone(),
+            header: String::new(),
+        }
     }
 
     /// One more run. False: no other one shall begin.
@@ -79,7 +88,7 @@ impl Several {
         config.repeats = 1;
         let seed = config.common.seed;
         let is_first = self.done.is_empty();
-        let role = Role::Part { name: name.clone(), is_first };
+        let role = Role::Part { name: name.clone(), is_first, urls: self.urls.clone() };
         let ended = Plan::build(config, &self.setting.host, embedded)
             .and_then(|plan| perform(plan, role, &mut self.setting));
         match ended {
@@ -111,25 +120,25 @@ impl Several {
         self.directory.as_ref()
     }
 
-    /// The exit code of the whole, and for all but 0 the reason: the gravest of all runs.
+    /// The exit code of the whole, and for all but 0 the reason.
     pub fn ending(&self) -> (u8, Option<String>) {
-        if let Some(error) = &self.error {
-            return (error.exit_code(), Some(error.to_string()));
+        self.ending_with(Vec::new())
+    }
+
+    /// The same, with what else there is to say of the whole: the gravest wins.
+    pub fn ending_with(&self, more: Vec<(u8, String)>) -> (u8, Option<String>) {
+        let of_run = |done: &Done| {
+            let reason = done.reason.as_deref().unwrap_or_default();
+            (done.code, format!("{}: {reason}", done.run.source))
+        };
+        let mut endings: Vec<(u8, String)> = self.done.iter().map(of_run).collect();
+        endings.extend(self.error.iter().map(|error| (error.exit_code(), error.to_string())));
+        endings.extend(more);
+        if self.done.len() < self.planned {
+            let reason = format!("incomplete: {} of {} runs", self.done.len(), self.planned);
+            endings.push((1, reason));
         }
-        let rank = |code: u8| GRAVEST_FIRST.iter().position(|known| *known == code);
-        let bad = || self.done.iter().filter(|done| done.code != 0);
-        let Some(gravest) = bad().min_by_key(|done| rank(done.code).unwrap_or(0)) else {
-            return match self.done.len() {
-                done if done == self.planned => (0, None),
-                done => (1, Some(format!("incomplete: {done} of {} runs ended", self.planned))),
-            };
-        };
-        let more = match bad().count() - 1 {
-            0 => String::new(),
-            more => format!("; {} more ended so or alike", display::counted(more as u64, "run")),
-        };
-        let reason = gravest.reason.as_deref().unwrap_or_default();
-        (gravest.code, Some(format!("{}: {reason}{more}", gravest.run.source)))
+        gravest(endings)
     }
 
     /// Writes the result and the report of the whole, and shows what the user wants to see.
@@ -215,5 +224,20 @@ fn whole_seconds(ns: u64) -> u64 {
     ns.div_ceil(1_000_000_000).saturating_mul(1_000_000_000)
 }
 
+/// The first of the gravest; how many others have the same code.
+fn gravest(endings: Vec<(u8, String)>) -> (u8, Option<String>) {
+    let is_bad = |(code, _): &(u8, String)| *code != 0;
+    let bad: Vec<(u8, String)> = endings.into_iter().filter(is_bad).collect();
+    let rank = |code: u8| GRAVEST_FIRST.iter().position(|known| *known == code);
+    let Some((code, reason)) = bad.iter().min_by_key(|(code, _)| rank(*code)).cloned() else {
+        return (0, None);
+    };
+    let more = match bad.iter().filter(|(other, _)| *other == code).count() - 1 {
+        0 => String::new(),
+        more => format!("; {more} more"),
+    };
+    (code, Some(reason + &more))
+}
+
 /// If several hold, the first wins.
-const GRAVEST_FIRST: [u8; 8] = [130, 2, 3, 1, 5, 6, 4, 0];
+const GRAVEST_FIRST: [u8; 7] = [130, 2, 3, 1, 5, 6, 4];

@@ -75,7 +75,7 @@ struct Summary {
 
 /// What of a run a summary is of.
 struct Part<'a> {
-    totals: &'a Totals,
+    totals: &'a Totals<'a>,
     assessment: Option<Assessment>,
     trust: &'a Trust,
     state: State,

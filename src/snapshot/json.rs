@@ -102,7 +102,7 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
         timestamp_ns: snapshot.timestamp_ns,
         state: snapshot.state.name(),
         n_pending_tasks: snapshot.pending(),
-        metrics: counters(run_counters(snapshot))
+        metrics: counters(counters_of(snapshot, &tracked, &all))
             // Connections mostly open before the tracked phases, so their series is that of the
             // whole run.
             .chain(series(&tracked.sums, &all.sums.connect))
@@ -131,8 +131,10 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
 
 /// Every counter of the run: those of endpoints first, in its order.
 pub fn run_counters(snapshot: &Snapshot) -> Vec<(&'static str, u64)> {
-    let all = Totals::of(&snapshot.phases);
-    let tracked = Totals::of(snapshot.tracked());
+    counters_of(snapshot, &Totals::of(snapshot.tracked()), &Totals::of(&snapshot.phases))
+}
+
+fn counters_of(snapshot: &Snapshot, tracked: &Totals, all: &Totals) -> Vec<(&'static str, u64)> {
     let mut list = vec![
         ("total_samples_issued", all.sums.counters.issued),
         ("total_samples_completed", all.sums.counters.completed),
@@ -148,7 +150,7 @@ pub fn run_counters(snapshot: &Snapshot) -> Vec<(&'static str, u64)> {
         ("total_duration_ns", snapshot.total_duration_ns()),
     ]);
     let counted_above = ["samples_issued", "samples_completed", "samples_failed"];
-    list.extend(own_counters(&all).into_iter().filter(|(name, _)| !counted_above.contains(name)));
+    list.extend(own_counters(all).into_iter().filter(|(name, _)| !counted_above.contains(name)));
     list
 }
 

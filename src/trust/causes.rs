@@ -18,6 +18,9 @@ const SENDING_MUCH: f64 = 0.3;
 const WAKEUP_FELT_NS: u64 = 20_000;
 /// Timed sleeps that are needed to speak of them.
 const WAKEUPS_MIN: u64 = 20;
+/// Who took one in so many ns of a pause is named for it: who was stopped from outside waited for
+/// nothing and was robbed of nothing.
+const THIEF_PART: u64 = 4;
 /// Causes that are named at most; the first are the likeliest.
 const NAMED: usize = 2;
 
@@ -126,14 +129,41 @@ pub(super) fn causes(facts: &Facts) -> String {
 
 /// As [`causes`]; `None` if the figures show none.
 pub(super) fn known_causes(facts: &Facts) -> Option<String> {
-    let mut list = Vec::new();
-    list.extend(by_pauses(facts));
-    list.extend(by_gaps(facts));
-    list.extend(by_steal(facts));
-    list.extend(by_others(facts));
-    list.extend(by_ourselves(facts));
+    let mut list = of_host(facts);
+    if list.is_empty() {
+        // Whoever has no core wakes late too.
+        list.extend(by_sleep(facts));
+    }
+    list.extend(by_work(facts));
+    named(list)
+}
+
+/// As [`known_causes`], but for what is our own doing.
+pub(super) fn host_causes(facts: &Facts) -> Option<String> {
+    named(of_host(facts))
+}
+
+fn named(mut list: Vec<String>) -> Option<String> {
     list.truncate(NAMED);
     (!list.is_empty()).then(|| list.join("; and "))
+}
+
+fn of_host(facts: &Facts) -> Vec<String> {
+    let pauses = by_pauses(facts);
+    let thief = pauses.as_ref().map(|(thief, _)| *thief);
+    let mut list: Vec<String> = pauses.map(|(_, text)| text).into_iter().collect();
+    list.extend(by_gaps(facts));
+    list.extend(by_steal(facts).filter(|_| thief != Some(Thief::Hypervisor)));
+    list.extend(by_others(facts).filter(|_| thief != Some(Thief::Others)));
+    list
+}
+
+/// Who took the cores while the client stood still.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Thief {
+    Hypervisor,
+    Others,
+    Unknown,
 }
 
 /// Share of the time in which the client stood still, by the requests that were more than 1 ms late
@@ -146,7 +176,7 @@ fn stood_still(facts: &Facts) -> f64 {
     1.0 - share_within(lateness, STALL_NS)
 }
 
-fn by_pauses(facts: &Facts) -> Option<String> {
+fn by_pauses(facts: &Facts) -> Option<(Thief, String)> {
     let pauses = Pauses::of(facts);
     let away = facts.share_of_time(pauses.total_ns);
     // A stop that ended with an answer at hand is in no series but that of the late requests.
@@ -156,10 +186,15 @@ fn by_pauses(facts: &Facts) -> Option<String> {
     }
     let (_, stolen_ns, _) = stolen(&facts.phase.steals).unwrap_or_default();
     let still_ns = (still * facts.sums.covered_ns as f64) as u64;
-    let who = match pauses.total_ns.max(still_ns) / 2 {
-        half if stolen_ns > half => "the hypervisor took its cores",
-        half if facts.counters.run_delay_ns > half => "other programs had its cores",
-        _ => "stopped from outside: a signal, a debugger, a paused container or virtual machine",
+    let (thief, who) = match pauses.total_ns.max(still_ns) / THIEF_PART {
+        part if stolen_ns > part => (Thief::Hypervisor, "the hypervisor took its cores"),
+        part if facts.counters.run_delay_ns > part => {
+            (Thief::Others, "other programs had its cores")
+        }
+        _ => (
+            Thief::Unknown,
+            "stopped from outside: a signal, a debugger, a paused container or virtual machine",
+        ),
     };
     let late_ns = facts.sums.lateness.largest().filter(|_| still > 0.0).unwrap_or(0);
     let longest = time(pauses.longest_ns.max(late_ns));
@@ -168,10 +203,8 @@ fn by_pauses(facts: &Facts) -> Option<String> {
     } else {
         format!("about {} of the time", percent(still))
     };
-    Some(format!(
-        "the host stopped the client for up to {longest}, {often} ({who}): give it cores of its \
-         own, see doctor"
-    ))
+    let stopped = format!("the host stopped the client for up to {longest}, {often} ({who})");
+    Some((thief, format!("{stopped}: give it cores of its own, see doctor")))
 }
 
 /// Shorter than a pause, but many.
@@ -214,46 +247,45 @@ fn by_others(facts: &Facts) -> Option<String> {
     })
 }
 
-/// What is not the host's fault.
-fn by_ourselves(facts: &Facts) -> Vec<String> {
-    let mut list = Vec::new();
-    if let Some(busy) = facts.utilisation().filter(|_| is_saturated(facts)) {
-        list.push(format!(
-            "its shards were at work {} of the time: more --cores, or a lower rate",
-            percent(busy)
-        ));
-    }
+/// The way we wait for the next instant.
+fn by_sleep(facts: &Facts) -> Option<String> {
     let (wakeup, lateness) = (&facts.sums.wakeup, &facts.sums.lateness);
     let median = |series: &Distribution| series.percentile(50_000).unwrap_or(0);
     let (woken_ns, late_ns) = (median(wakeup), median(lateness));
-    let does_sleep = wakeup.count() >= WAKEUPS_MIN;
-    let p99_ns = wakeup.percentile(99_000).unwrap_or(0);
-    if does_sleep && woken_ns >= WAKEUP_FELT_NS && 2 * late_ns >= woken_ns {
-        list.push(format!(
-            "its shards slept until the instant and woke {} late: --timer hybrid or inline",
-            time(woken_ns)
-        ));
-    } else if does_sleep && p99_ns >= WAKEUP_FELT_NS {
-        let conditions = facts.conditions();
-        let deep = conditions.wake_us.filter(|us| us * 1000 >= WAKEUP_FELT_NS);
-        let deep =
-            deep.map(|us| format!(" (a core in {} takes {us} µs)", conditions.deepest_sleep));
-        let deep = deep.unwrap_or_default();
-        list.push(format!(
-            "its shards sleep and wake up to {} late{deep}: --spin, or --timer inline",
-            time(p99_ns)
+    let p99_ns = wakeup.percentile(99_000).filter(|_| wakeup.count() >= WAKEUPS_MIN)?;
+    if woken_ns >= WAKEUP_FELT_NS && 2 * late_ns >= woken_ns {
+        let woken = time(woken_ns);
+        return Some(format!(
+            "its shards slept until the instant and woke {woken} late: --timer hybrid or inline"
         ));
     }
-    let sending = facts
-        .send_ns()
-        .zip(facts.rate())
-        .map(|(send_ns, rate)| (send_ns, send_ns * rate / facts.shards as f64 / 1e9));
-    if let Some((send_ns, share)) = sending.filter(|(_, share)| *share >= SENDING_MUCH) {
+    let conditions = facts.conditions();
+    let deep = conditions.wake_us.filter(|us| us * 1000 >= WAKEUP_FELT_NS);
+    let deep = deep.map(|us| format!(" (a core in {} takes {us} µs)", conditions.deepest_sleep));
+    let deep = deep.unwrap_or_default();
+    (p99_ns >= WAKEUP_FELT_NS).then(|| {
+        let late = time(p99_ns);
+        format!("its shards sleep and wake up to {late} late{deep}: --spin, or --timer inline")
+    })
+}
+
+/// More to do than there is time.
+fn by_work(facts: &Facts) -> Vec<String> {
+    let mut list = Vec::new();
+    if let Some(busy) = facts.utilisation().filter(|_| is_saturated(facts)) {
+        let busy = percent(busy);
+        list.push(format!(
+            "its shards were at work {busy} of the time: more --cores, or a lower rate"
+        ));
+    }
+    let Some((send_ns, rate)) = facts.send_ns().zip(facts.rate()) else { return list };
+    let sending = send_ns * rate / facts.shards as f64 / 1e9;
+    if sending >= SENDING_MUCH {
         list.push(format!(
             "a send takes {}, so a shard sends {} of the time and requests wait for each other: \
              more --cores",
             time(send_ns as u64),
-            percent(share)
+            percent(sending)
         ));
     }
     list

@@ -46,6 +46,10 @@ pub(super) fn lateness(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
             let reason = format!("our own lateness makes it {}", moved.in_words());
             marks.push(mark(percentile.milli, &reason));
         }
+        // Below the median nobody draws a conclusion from one percentile.
+        if percentile.milli < 50_000 {
+            continue;
+        }
         let so_far = worst.map_or(f64::NEG_INFINITY, |worst| worst.share);
         if (of_percentile, moved.share) > (level, so_far) {
             worst = Some(moved);

@@ -2,7 +2,7 @@
 
 use loadgen_shards::recorder::Counters;
 
-use super::causes::known_causes;
+use super::causes::{host_causes, known_causes};
 use super::facts::{Facts, percent};
 use super::{Check, Class, Level, Line};
 use crate::number::{counted, grouped, rate, time};
@@ -67,7 +67,8 @@ pub(super) fn loop_gap(facts: &Facts) -> Check {
     if let Some(share) = share.filter(|share| *share > ERROR_WARN) {
         level = Level::Warn;
         let what = if wakeup_ns >= gap_ns {
-            "wake-ups come late, so answers seem slower: --spin, or --timer inline".to_owned()
+            let asleep = "wake-ups come late, so answers seem slower: --spin, or --timer inline";
+            host_causes(facts).unwrap_or_else(|| asleep.to_owned())
         } else {
             let many = "each turn takes in many answers: more --cores, or fewer connections";
             let cause = known_causes(facts).unwrap_or_else(|| many.to_owned());
