@@ -228,7 +228,8 @@ pub struct Assessment {
     pub little_ratio: Option<f64>,
 }
 
-/// What limited the tracked phase of a run; `None` if there are none or several, as each has its own.
+/// What limited the tracked phase of a run; `None` if there are none or several, as each has its
+/// own.
 pub fn assess(snapshot: &Snapshot, facts: &RunFacts) -> Option<Assessment> {
     let mut tracked = tracked_indices(snapshot);
     match (tracked.next(), tracked.next()) {
