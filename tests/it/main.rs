@@ -17,6 +17,7 @@ mod file; // result files, --json, secrets
 mod hostile; // endpoints that fail: counted, reported, never a hang
 mod interrupt; // Ctrl-C once and twice
 mod nginx; // a real server
+mod open_loop; // a schedule in real time: arrivals, connections, queues, accounting
 mod platform; // io_uring refused, small limits
 mod request; // what is on the wire
 mod setup; // refused, unresolvable, out of limits: exit 3

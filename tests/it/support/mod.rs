@@ -5,6 +5,7 @@
 //! second time, with std::net, blocking threads and `std::time::Instant`, so that a mistake of the
 //! client cannot hide in shared code.
 
+pub mod queue;
 pub mod run;
 pub mod script;
 pub mod server;
@@ -104,6 +105,22 @@ pub fn skip_without_server(reason: &str) {
         "{reason}, and {REQUIRE_REAL_SERVERS} is set; install it, as .ci/run does"
     );
     skip(reason);
+}
+
+/// Tries a test again whose upper bounds a pause of the host has broken; what must never happen
+/// fails at once, by an assertion inside. `Err` says which bound was broken.
+#[track_caller]
+pub fn on_a_calm_host(mut attempt: impl FnMut() -> Result<(), String>) {
+    let complaints: Vec<String> = (0..ATTEMPTS).map_while(|_| attempt().err()).collect();
+    assert!(complaints.len() < ATTEMPTS, "not once in time:\n{}", complaints.join("\n"));
+}
+
+/// See [`on_a_calm_host`].
+const ATTEMPTS: usize = 3;
+
+/// `Err` with both values if the first is above the second.
+pub fn at_most<T: PartialOrd + std::fmt::Debug>(what: &str, is: T, limit: T) -> Result<(), String> {
+    if is <= limit { Ok(()) } else { Err(format!("{what} is {is:?}, above {limit:?}")) }
 }
 
 /// Waits for a condition instead of sleeping a guessed time.

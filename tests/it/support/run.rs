@@ -155,6 +155,13 @@ impl Running {
         sys::send_signal(&self.child, libc::SIGTERM);
     }
 
+    /// Stops the whole process for a while, as a host that takes its cores away does.
+    pub fn freeze(&self, time: Duration) {
+        sys::send_signal(&self.child, libc::SIGSTOP);
+        thread::sleep(time);
+        sys::send_signal(&self.child, libc::SIGCONT);
+    }
+
     /// Waits until the condition holds; not longer than the program runs.
     #[track_caller]
     pub fn await_that(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
@@ -329,6 +336,20 @@ impl Outcome {
         *counters.get(name).unwrap_or_else(|| panic!("no counter {name} in {counters:?}"))
     }
 
+    /// The start of a phase by its index, CLOCK_MONOTONIC ns.
+    #[track_caller]
+    pub fn phase_start_ns(&self, phase: usize) -> u64 {
+        number(&self.snapshot()["phases"][phase]["start_ns"])
+    }
+
+    /// A distribution of `result_summary.json`.
+    #[track_caller]
+    pub fn figures(&self, name: &str) -> Figures {
+        let value = self.summary()[name].take();
+        assert!(value["avg"].is_number(), "no figures of {name}: {value}; {}", self.story());
+        Figures(value)
+    }
+
     /// Kinds and counts of the tracked failures.
     #[track_caller]
     pub fn failures(&self) -> BTreeMap<String, u64> {
@@ -414,6 +435,11 @@ impl Outcome {
             + get("samples_cancelled")
             + get("samples_in_flight_at_end");
         assert_eq!(get("total_samples_issued"), ended, "issued = ended + in flight; {story}");
+        if let Some(scheduled) = counters.get("samples_scheduled") {
+            let begun = get("total_samples_issued");
+            let not_begun = get("samples_dropped") + get("samples_untaken");
+            assert_eq!(*scheduled, begun + not_begun, "scheduled = begun + not begun; {story}");
+        }
         for what in ["issued", "completed", "failed"] {
             let tracked = get(&format!("tracked_samples_{what}"));
             assert!(tracked <= get(&format!("total_samples_{what}")), "{what}; {story}");
@@ -429,6 +455,25 @@ impl Outcome {
         for (name, value) in &counters {
             assert_eq!(number(&summary["counters"][name]), *value, "{name} in both files; {story}");
         }
+    }
+}
+
+/// A distribution of a result file, ns.
+#[derive(Debug)]
+pub struct Figures(Value);
+
+impl Figures {
+    /// One of its plain figures: `min`, `max`, `avg`, `total`.
+    #[track_caller]
+    pub fn get(&self, name: &str) -> f64 {
+        self.0[name].as_f64().unwrap_or_else(|| panic!("no {name} in {}", self.0))
+    }
+
+    /// A percentile by its key, such as `99.0`.
+    #[track_caller]
+    pub fn percentile(&self, key: &str) -> f64 {
+        let value = &self.0["percentiles"][key];
+        value.as_f64().unwrap_or_else(|| panic!("no percentile {key} in {}", self.0))
     }
 }
 
@@ -466,10 +511,18 @@ mod tests {
 
     /// A shell that writes both result files with these counts, and ends.
     fn files_with(issued: u64, completed: u64, retries: u64) -> Run {
+        files_of_schedule(issued, issued, completed, retries)
+    }
+
+    /// The same, of an open loop that drops and leaves nothing.
+    fn files_of_schedule(scheduled: u64, issued: u64, completed: u64, retries: u64) -> Run {
         let counter = |name: &str, value: u64| {
             format!(r#"{{"type":"counter","name":"{name}","value":{value}}}"#)
         };
         let rows = [
+            ("samples_scheduled", scheduled),
+            ("samples_dropped", 0),
+            ("samples_untaken", 0),
             ("total_samples_issued", issued),
             ("total_samples_completed", completed),
             ("total_samples_failed", 0),
@@ -529,6 +582,12 @@ mod tests {
     #[should_panic(expected = "issued = ended + in flight")]
     fn a_lost_query_is_noticed_in_any_run() {
         files_with(7, 6, 0).finish();
+    }
+
+    #[test]
+    #[should_panic(expected = "scheduled = begun + not begun")]
+    fn a_lost_entry_of_the_schedule_is_noticed_in_any_run() {
+        files_of_schedule(8, 7, 7, 0).finish();
     }
 
     #[test]

@@ -6,6 +6,33 @@ use std::net::TcpListener;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
+
+/// CLOCK_MONOTONIC, ns: the clock of the result files, which `std::time::Instant` does not tell.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is that of `time`, which the kernel fills in.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    assert_eq!(result, 0, "clock_gettime: {}", io::Error::last_os_error());
+    let [seconds, ns] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap());
+    seconds * 1_000_000_000 + ns
+}
+
+/// Waits until one of the descriptors can be read, or for the time given.
+pub fn poll(descriptors: &mut [libc::pollfd], timeout: Duration) {
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).expect("a short time"),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let count = libc::nfds_t::try_from(descriptors.len()).expect("a few thousand");
+    // SAFETY: pointer and count are those of the slice, which the kernel writes within; the time
+    // outlives the call, and no signal mask is given.
+    let result = unsafe {
+        libc::ppoll(descriptors.as_mut_ptr(), count, &raw const timeout, std::ptr::null())
+    };
+    let error = io::Error::last_os_error();
+    assert!(result >= 0 || error.kind() == io::ErrorKind::Interrupted, "ppoll: {error}");
+}
 
 /// Whether the kernel lets this process set up an io_uring. The null pointer makes the call fail in
 /// any case: with EFAULT (or EINVAL) where io_uring is there, with EPERM or ENOSYS where it is
