@@ -7,6 +7,7 @@
 mod accounting; // every entry of the schedule has exactly one end
 mod arrivals; // who is sent when, whatever waits for the instants
 mod connections; // how many there are, who waits for one, who is dropped
+mod origin; // latency counts from the schedule, its parts say for whom
 mod queueing; // what the client measures is what the queue did
 
 use std::sync::Arc;
