@@ -130,6 +130,7 @@ impl Shard {
                 return;
             }
             arrivals.take(&mut self.ring);
+            self.has_begun = true;
             self.now_ns = self.now_ns.max(now_ns);
             let counters = &mut self.recording.counters;
             counters.scheduled += 1;
@@ -240,6 +241,7 @@ impl Shard {
             *sum_ns += waited_ns;
         }
         self.recording.counters.bytes_sent += request.range.len() as u64;
+        self.has_begun = true;
         self.reactor.send(slot, connection.generation, request.range.clone());
         self.unsent.push(slot);
         if self.unsent.len() >= self.sends_per_flush() {

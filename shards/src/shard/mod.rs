@@ -167,6 +167,8 @@ pub struct Shard {
     queued_phases: VecDeque<Box<PhasePlan>>,
     /// Queries in flight of any phase: the cap holds over phase boundaries.
     in_flight: u64,
+    /// A query was taken from the schedule or a request queued, since the last turn.
+    has_begun: bool,
     /// Slots whose request is queued but not stamped.
     unsent: Vec<u32>,
     /// Slots that wait for their handshake.
@@ -231,6 +233,7 @@ impl Shard {
             active: None,
             queued_phases: VecDeque::with_capacity(4),
             in_flight: 0,
+            has_begun: false,
             unsent: Vec::with_capacity(SENDS_PER_ENTER),
             connect_queue: VecDeque::with_capacity(slots as usize),
             handshakes: 0,
@@ -257,27 +260,27 @@ impl Shard {
     /// Runs until told to exit, or until control is gone.
     pub fn run(mut self) {
         self.open_connections();
-        let mut events = 0;
+        let (mut events, mut last_ns) = (0, self.now_ns);
         while !self.is_exiting {
             self.take_commands();
             self.advance();
             self.pump();
-            let last_ns = self.now_ns;
             let sent = self.unsent.len();
             let before_ns = self.stamp_sends();
             self.link.live.show(self.in_flight, self.pool.free_count() as u64);
             let until_ns = self.wake_at_ns(before_ns);
-            self.now_ns = self.reactor.turn(until_ns);
+            let returned_ns = self.reactor.turn(until_ns);
+            self.now_ns = returned_ns;
             self.turns += 1;
-            let last_events = events;
+            let has_worked = std::mem::take(&mut self.has_begun) || events > 0;
             events = self.reactor.events().len();
-            let turn = Turn { last_ns, before_ns, until_ns, last_events, sent, events };
-            self.note(&turn);
+            self.note(&Turn { last_ns, before_ns, until_ns, has_worked, sent, events });
             self.walk_events(events);
             // A turn that left work undone expires nothing: the answer may be in what is left.
             if events < EVENTS_PER_TURN {
                 self.expire(before_ns.saturating_sub(last_ns) > STALL_NS);
             }
+            last_ns = returned_ns;
             self.hand_over_interval();
             #[cfg(test)]
             self.assert_consistent();
@@ -303,8 +306,7 @@ impl Shard {
         let now_ns = self.now_ns;
         let is_recorded = self.active.is_some();
         let recording = &mut self.recording;
-        let has_worked = turn.last_events + turn.sent > 0;
-        if has_worked && is_recorded {
+        if turn.has_worked && is_recorded {
             recording.loop_gap.record(turn.before_ns.saturating_sub(turn.last_ns));
         }
         if turn.until_ns > turn.before_ns {
@@ -323,8 +325,8 @@ impl Shard {
                 recording.counters.single_sends += 1;
                 recording.counters.single_sends_ns += took_ns;
             }
-        } else if !has_worked && turn.events == 0 {
-            // In vain: nothing to send, nothing came, and nothing of the last turn was walked.
+        } else if !turn.has_worked && turn.events == 0 {
+            // In vain: nothing was taken or sent, nothing came, nothing of the last turn walked.
             let gap_ns = now_ns.saturating_sub(turn.last_ns);
             self.idle_ns += gap_ns;
             if gap_ns > HICCUP_NS[0] && is_recorded {
@@ -408,8 +410,8 @@ struct Turn {
     before_ns: u64,
     /// Until when it might sleep.
     until_ns: u64,
-    /// Events of the last turn, which were walked since.
-    last_events: usize,
+    /// Events of the last turn were walked since, queries taken, or requests queued.
+    has_worked: bool,
     /// Sends that this turn carried.
     sent: usize,
     /// Events that it brought.
