@@ -331,7 +331,7 @@ pub struct Recording {
     pub ttfb: Series,
     /// T1 - T0 of every query taken from the schedule.
     pub lateness: Series,
-    /// T1p - T1 of every issued query of the schedule.
+    /// T1p - T1 of every sent query of the schedule.
     pub pool_wait: Series,
     /// Headline latency that queries had reached when they timed out: they would have taken longer.
     pub censored: Series,

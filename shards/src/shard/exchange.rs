@@ -5,7 +5,7 @@ use crate::connection::State;
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
-use crate::query::Query;
+use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
 use crate::recorder::{Parts, Recording};
 use crate::sys::errno_text;
@@ -230,7 +230,15 @@ impl Shard {
         self.disconnect(slot);
         // The handshake has a deadline of its own.
         self.wheel.set(slot, 0);
-        self.connections[slot as usize].is_retry = true;
+        let connection = &mut self.connections[slot as usize];
+        connection.is_retry = true;
+        // Not sent before: it waits for a connection still, and for a new one now.
+        if let Some(query) = &mut connection.query
+            && connection.sent_ns == 0
+            && query.wait == PoolWait::None
+        {
+            query.wait = PoolWait::NewConnection;
+        }
         self.open(slot);
         self.start_handshakes();
     }

@@ -9,7 +9,7 @@ use crate::http1::ResponseParser;
 use crate::limits::{BACKLOG_LIMIT, DUE_PER_TURN, FIT_SAMPLES_LIMIT, OPEN_LOOP_SENDS_PER_ENTER};
 use crate::phase::{FitSample, Overload};
 use crate::query::{PoolWait, Query};
-use crate::recorder::Instant;
+use crate::recorder::{Instant, Recording};
 use crate::schedule::hash_of;
 
 /// Due queries that wait for a connection, by target, first come first served.
@@ -210,7 +210,8 @@ impl Shard {
     }
 
     /// Queues the request of the slot's query, which has had its connection since `ready_ns`; the
-    /// stamp comes with the kernel call that carries it.
+    /// stamp comes with the kernel call that carries it, and so does the record of its wait: until
+    /// then the connection may turn out to be a stale one.
     pub(super) fn begin_exchange(&mut self, slot: u32, ready_ns: u64) {
         self.make_room();
         let connection = &mut self.connections[slot as usize];
@@ -221,24 +222,8 @@ impl Shard {
         connection.parser = ResponseParser::new(request.is_head);
         connection.first_byte_ns = 0;
         connection.send_errno = 0;
-        if connection.sent_ns == 0 && query.scheduled_ns > 0 && query.phase == self.recording.phase
-        {
+        if connection.sent_ns == 0 {
             connection.ready_ns = ready_ns;
-            let waited_ns = ready_ns.saturating_sub(query.dispatched_ns);
-            self.recording.pool_wait.record(waited_ns);
-            let counters = &mut self.recording.counters;
-            let (count, sum_ns) = match query.wait {
-                PoolWait::None => (&mut 0, &mut 0),
-                PoolWait::NewConnection => {
-                    (&mut counters.waits_new_connection, &mut counters.waits_new_connection_ns)
-                }
-                PoolWait::Full => (&mut counters.waits_full, &mut counters.waits_full_ns),
-                PoolWait::OtherShardFree => {
-                    (&mut counters.waits_other_shard_free, &mut counters.waits_other_shard_free_ns)
-                }
-            };
-            *count += 1;
-            *sum_ns += waited_ns;
         }
         self.recording.counters.bytes_sent += request.range.len() as u64;
         self.has_begun = true;
@@ -285,18 +270,17 @@ impl Shard {
             // A resend keeps the stamp of the first send, and so the deadline of the request.
             if connection.sent_ns == 0 {
                 connection.sent_ns = now_ns;
-                if self.recording.first_sent_ns == 0 {
-                    self.recording.first_sent_ns = now_ns;
-                }
                 connection.request_deadline_ns = match self.plan.timeouts.request_ns {
                     0 => 0,
                     timeout_ns => now_ns + timeout_ns,
                 };
-                if let (Some(fit), Some(query)) = (&fit, &connection.query)
+                if let Some(query) = &connection.query
                     && query.phase == self.recording.phase
-                    && fit.has(query.position)
                 {
-                    keep(&mut self.recording.fit_sent, query.position, now_ns);
+                    record_send(&mut self.recording, query, connection.ready_ns, now_ns);
+                    if fit.is_some_and(|fit| fit.has(query.position)) {
+                        keep(&mut self.recording.fit_sent, query.position, now_ns);
+                    }
                 }
             }
             self.set_exchange_deadline(slot, now_ns);
@@ -304,6 +288,32 @@ impl Shard {
         self.unsent.clear();
         now_ns
     }
+}
+
+/// Enters the first send of a query, and, in open loop, how long it has waited for the connection
+/// that it had at `ready_ns`, and why.
+fn record_send(recording: &mut Recording, query: &Query, ready_ns: u64, now_ns: u64) {
+    if recording.first_sent_ns == 0 {
+        recording.first_sent_ns = now_ns;
+    }
+    if query.scheduled_ns == 0 {
+        return;
+    }
+    let waited_ns = ready_ns.saturating_sub(query.dispatched_ns);
+    recording.pool_wait.record(waited_ns);
+    let counters = &mut recording.counters;
+    let (count, sum_ns) = match query.wait {
+        PoolWait::None => return,
+        PoolWait::NewConnection => {
+            (&mut counters.waits_new_connection, &mut counters.waits_new_connection_ns)
+        }
+        PoolWait::Full => (&mut counters.waits_full, &mut counters.waits_full_ns),
+        PoolWait::OtherShardFree => {
+            (&mut counters.waits_other_shard_free, &mut counters.waits_other_shard_free_ns)
+        }
+    };
+    *count += 1;
+    *sum_ns += waited_ns;
 }
 
 /// Keeps an instant for the arrival fit, while there is room.
