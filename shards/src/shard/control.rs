@@ -39,7 +39,12 @@ impl Active {
 
     /// What is due at or after it is not part of the phase.
     pub(super) fn take_limit_ns(&self) -> u64 {
-        if self.is_issuing() { self.stop_ns } else { self.issue_end_ns }
+        // A shard that is very late begins after the planned end.
+        if self.is_issuing() { self.stop_ns } else { self.issue_end_ns.min(self.stop_ns) }
+    }
+
+    fn end_issuing(&mut self, now_ns: u64) {
+        self.issue_end_ns = now_ns.min(self.stop_ns).max(self.start_ns).max(1);
     }
 
     /// The next instant at which something changes without an event.
@@ -71,7 +76,7 @@ impl Active {
 
     /// After the end of issuing: something that was due before it has not been taken.
     fn has_due_left(&mut self, ring: &mut Ring) -> bool {
-        let (start_ns, end_ns) = (self.plan.start_ns, self.issue_end_ns);
+        let (start_ns, end_ns) = (self.plan.start_ns, self.take_limit_ns());
         let Issuing::Open { arrivals, .. } = &mut self.issuing else { return false };
         match arrivals.peek(ring) {
             Some(next) => start_ns.saturating_add(next.offset_ns) < end_ns,
@@ -146,7 +151,7 @@ impl Shard {
         if let Some(active) = &mut self.active
             && active.is_issuing()
         {
-            active.issue_end_ns = self.now_ns.max(1);
+            active.end_issuing(self.now_ns);
             let drain_timeout_ns = &mut active.plan.drain_timeout_ns;
             *drain_timeout_ns = (*drain_timeout_ns).max(drain_ns.unwrap_or(0));
         }
@@ -180,7 +185,7 @@ impl Shard {
             let is_at_end =
                 active.ends_with_its_list(&mut self.ring) || self.now_ns >= active.stop_ns;
             if active.is_issuing() && is_at_end {
-                active.issue_end_ns = self.now_ns.min(active.stop_ns).max(active.start_ns);
+                active.end_issuing(self.now_ns);
             }
             let is_drained = active.in_flight == 0
                 && self.backlog.len() == 0
