@@ -186,6 +186,8 @@ impl Shard {
                 active.ends_with_its_list(&mut self.ring) || self.now_ns >= active.stop_ns;
             if active.is_issuing() && is_at_end {
                 active.end_issuing(self.now_ns);
+                self.take_last();
+                continue;
             }
             let is_drained = active.in_flight == 0
                 && self.backlog.len() == 0
@@ -197,6 +199,15 @@ impl Shard {
                 return;
             }
             self.end_phase();
+        }
+    }
+
+    /// What came due just before the end of issuing goes yet, late as it is: a phase without a
+    /// drain ends right here.
+    fn take_last(&mut self) {
+        self.pump();
+        if !self.unsent.is_empty() {
+            self.send_now();
         }
     }
 

@@ -251,7 +251,7 @@ impl Shard {
         }
     }
 
-    fn send_now(&mut self) {
+    pub(super) fn send_now(&mut self) {
         self.stamp_sends();
         self.reactor.flush();
     }
