@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::{Active, Issuing, Shard};
 use crate::connection::State;
 use crate::http1::ResponseParser;
-use crate::limits::{BACKLOG_LIMIT, DUE_PER_TURN, FIT_SAMPLES_LIMIT, OPEN_LOOP_SENDS_PER_ENTER};
+use crate::limits::{BACKLOG_LIMIT, FIT_SAMPLES_LIMIT, OPEN_LOOP_SENDS_PER_ENTER};
 use crate::phase::{FitSample, Overload};
 use crate::query::{PoolWait, Query};
 use crate::recorder::{Instant, Recording};
@@ -105,9 +105,10 @@ impl Shard {
     }
 
     /// Open loop: takes from the schedule what is due, each with a stamp of its own, and gives it a
-    /// connection, a place in the backlog, or, with `--overload drop`, up.
+    /// connection, a place in the backlog, or, with `--overload drop`, up. Not more a turn than its
+    /// events can wait for, however often it is called.
     fn take_due(&mut self) {
-        for _ in 0..DUE_PER_TURN {
+        while self.due_left > 0 {
             let now_ns = self.reactor.now_ns();
             let Some(active) = &mut self.active else { return };
             let limit_ns = active.take_limit_ns();
@@ -130,6 +131,7 @@ impl Shard {
                 return;
             }
             arrivals.take(&mut self.ring);
+            self.due_left -= 1;
             self.has_begun = true;
             self.now_ns = self.now_ns.max(now_ns);
             let counters = &mut self.recording.counters;

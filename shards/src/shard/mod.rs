@@ -28,7 +28,7 @@ use crate::clock::Calibration;
 use crate::connection::Connection;
 use crate::cpu::{CpuMeter, CpuUse};
 use crate::failure::Message as FailureMessage;
-use crate::limits::{EVENTS_PER_TURN, HICCUP_NS, SENDS_PER_ENTER, STALL_NS};
+use crate::limits::{DUE_PER_TURN, EVENTS_PER_TURN, HICCUP_NS, SENDS_PER_ENTER, STALL_NS};
 use crate::margin::Margin;
 use crate::phase::{
     Command, FitSample, Live, Message, Overload, PhasePlan, Positions, Timeouts, Wait,
@@ -167,6 +167,8 @@ pub struct Shard {
     queued_phases: VecDeque<Box<PhasePlan>>,
     /// Queries in flight of any phase: the cap holds over phase boundaries.
     in_flight: u64,
+    /// Due queries that this turn may still take.
+    due_left: usize,
     /// A query was taken from the schedule or a request queued, since the last turn.
     has_begun: bool,
     /// Slots whose request is queued but not stamped.
@@ -233,6 +235,7 @@ impl Shard {
             active: None,
             queued_phases: VecDeque::with_capacity(4),
             in_flight: 0,
+            due_left: DUE_PER_TURN,
             has_begun: false,
             unsent: Vec::with_capacity(SENDS_PER_ENTER),
             connect_queue: VecDeque::with_capacity(slots as usize),
@@ -272,6 +275,7 @@ impl Shard {
             let returned_ns = self.reactor.turn(until_ns);
             self.now_ns = returned_ns;
             self.turns += 1;
+            self.due_left = DUE_PER_TURN;
             let has_worked = std::mem::take(&mut self.has_begun) || events > 0;
             events = self.reactor.events().len();
             self.note(&Turn { last_ns, before_ns, until_ns, has_worked, sent, events });
