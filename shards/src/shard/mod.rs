@@ -358,24 +358,27 @@ impl Shard {
         if !self.is_ready {
             return wake_ns.min(self.now_ns + CONTROL_POLL_NS);
         }
+        // What must not be late: queries, and begins and ends of phases, behind which a query may
+        // be due at once.
+        let mut instant_ns = due_ns;
         if let Some(active) = &mut self.active {
-            let change_ns = active.next_change_ns(&mut self.ring);
+            instant_ns = instant_ns.min(active.next_change_ns(&mut self.ring));
             // A control that is late gives no spare recording, and does not wake us when it does.
             let interval_end_ns = match self.interval_end_ns() {
                 end_ns if end_ns > self.now_ns => end_ns,
                 _ => self.now_ns + CONTROL_POLL_NS,
             };
-            wake_ns = wake_ns.min(interval_end_ns).min(change_ns);
+            wake_ns = wake_ns.min(interval_end_ns);
         } else if let Some(next) = self.queued_phases.front() {
-            wake_ns = wake_ns.min(next.start_ns.max(1));
+            instant_ns = next.start_ns.max(1);
         }
         match self.plan.wait {
-            Wait::Hybrid if due_ns < u64::MAX => {
-                let gap_ns = due_ns.saturating_sub(now_ns);
+            Wait::Hybrid if instant_ns < u64::MAX => {
+                let gap_ns = instant_ns.saturating_sub(now_ns);
                 let margin_ns = self.margin.of(gap_ns);
-                if gap_ns <= margin_ns { 0 } else { wake_ns.min(due_ns - margin_ns) }
+                if gap_ns <= margin_ns { 0 } else { wake_ns.min(instant_ns - margin_ns) }
             }
-            Wait::Hybrid | Wait::Sleep | Wait::Spin => wake_ns.min(due_ns),
+            Wait::Hybrid | Wait::Sleep | Wait::Spin => wake_ns.min(instant_ns),
         }
     }
 
