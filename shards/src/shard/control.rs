@@ -113,11 +113,8 @@ impl Shard {
             match self.link.commands.try_recv() {
                 Ok(Command::Phase(plan)) => self.prepare(plan),
                 Ok(Command::EndAt { phase, at_ns }) => {
-                    if let Some(active) = &mut self.active
-                        && active.plan.index == phase
-                    {
-                        active.stop_ns = active.stop_ns.min(at_ns);
-                    }
+                    self.told_end = Some((phase, at_ns));
+                    self.obey_end();
                 }
                 Ok(Command::Stop) => self.stop(),
                 Ok(Command::Cancel) => {
@@ -130,6 +127,16 @@ impl Shard {
                 }
                 Err(TryRecvError::Empty) => return,
             }
+        }
+    }
+
+    /// The phase that control has given an end, if it runs, ends then. One that has yet to begin
+    /// here, as an earlier one drains, is told when it does.
+    fn obey_end(&mut self) {
+        if let (Some(active), Some((phase, at_ns))) = (&mut self.active, self.told_end)
+            && active.plan.index == phase
+        {
+            active.stop_ns = active.stop_ns.min(at_ns);
         }
     }
 
@@ -225,6 +232,7 @@ impl Shard {
         self.cpu_last = self.cpu.read();
         self.reactor_counters = self.reactor.counters();
         self.active = Some(active);
+        self.obey_end();
     }
 
     fn end_phase(&mut self) {

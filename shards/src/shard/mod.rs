@@ -165,6 +165,8 @@ pub struct Shard {
     turns: u64,
     active: Option<Active>,
     queued_phases: VecDeque<Box<PhasePlan>>,
+    /// The last end that control has given a phase: its index, and the instant, ns.
+    told_end: Option<(u32, u64)>,
     /// Queries in flight of any phase: the cap holds over phase boundaries.
     in_flight: u64,
     /// Due queries that this turn may still take.
@@ -234,6 +236,7 @@ impl Shard {
             turns: 0,
             active: None,
             queued_phases: VecDeque::with_capacity(4),
+            told_end: None,
             in_flight: 0,
             due_left: DUE_PER_TURN,
             has_begun: false,
