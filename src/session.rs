@@ -278,7 +278,7 @@ impl Session {
     pub fn end_phase(&mut self, phase: usize) {
         let at_ns = monotonic_ns() + END_DELAY_NS;
         if let Some(timer) = &self.timer {
-            timer.tell(TimerCommand::EndAt(at_ns));
+            timer.tell(TimerCommand::EndAt { phase: phase as u32, at_ns });
         }
         self.tell_all(|| Command::EndAt { phase: phase as u32, at_ns });
     }

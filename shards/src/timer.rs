@@ -57,11 +57,16 @@ pub enum TimerCommand {
         /// What the shards and control learn.
         shared: Arc<TimerPhase>,
     },
-    /// The running phase dispatches nothing that is due at or after this instant.
-    EndAt(u64),
+    /// The phase dispatches nothing that is due at or after this instant.
+    EndAt {
+        /// Index of the phase; one that has ended here stays as it is.
+        phase: u32,
+        /// CLOCK_MONOTONIC, ns.
+        at_ns: u64,
+    },
     /// A new calibration of the clock.
     Clock(Calibration),
-    /// Nothing more is dispatched, of any phase.
+    /// Nothing more is dispatched, of any phase, but what is due already and finds room at once.
     Stop,
 }
 
@@ -184,17 +189,18 @@ impl Timer {
                     shared,
                 });
             }
-            TimerCommand::EndAt(at_ns) => {
-                if let Some(running) = self.queue.front_mut() {
+            TimerCommand::EndAt { phase, at_ns } => {
+                if let Some(running) = self.queue.iter_mut().find(|r| r.index == phase) {
                     running.stop_ns = running.stop_ns.min(at_ns);
                 }
             }
             TimerCommand::Clock(calibration) => self.clock.set(calibration),
             TimerCommand::Stop => {
                 let now_ns = self.clock.now_ns();
-                self.queue
-                    .iter_mut()
-                    .for_each(|running| running.stop_ns = running.stop_ns.min(now_ns));
+                for running in &mut self.queue {
+                    running.stop_ns = running.stop_ns.min(now_ns);
+                    running.drain_timeout_ns = 0;
+                }
             }
         }
     }
