@@ -81,6 +81,14 @@ impl Arrivals {
         }
     }
 
+    /// Nothing comes any more from elsewhere: what is left is here to be counted.
+    pub(super) fn has_all_come(&self) -> bool {
+        match self {
+            Arrivals::Own { .. } => true,
+            Arrivals::Timer { shared, .. } => shared.has_ended(),
+        }
+    }
+
     /// What was not drawn, for control to count.
     pub(super) fn into_rest(self) -> Option<Rest> {
         match self {

@@ -57,6 +57,19 @@ impl Active {
         }
     }
 
+    /// The time to drain is over: nothing begins any more.
+    pub(super) fn is_past_drain(&self, now_ns: u64) -> bool {
+        !self.is_issuing() && now_ns >= self.drain_deadline_ns()
+    }
+
+    /// Nothing of it is on its way from the timer core, which would find no phase to be counted in.
+    fn has_all_come(&self) -> bool {
+        match &self.issuing {
+            Issuing::Open { arrivals, .. } => arrivals.has_all_come(),
+            Issuing::Closed { .. } => true,
+        }
+    }
+
     fn drain_deadline_ns(&self) -> u64 {
         self.issue_end_ns.saturating_add(self.plan.drain_timeout_ns)
     }
@@ -141,7 +154,7 @@ impl Shard {
     }
 
     /// Queues a phase. What it needs is allocated here, before its first instant.
-    fn prepare(&mut self, plan: Box<PhasePlan>) {
+    pub(super) fn prepare(&mut self, plan: Box<PhasePlan>) {
         if let Pattern::OpenLoop { .. } = plan.pattern {
             self.backlog.reserve();
             self.recording.reserve_fit();
@@ -200,9 +213,8 @@ impl Shard {
                 && self.backlog.len() == 0
                 && !active.is_issuing()
                 && !active.has_due_left(&mut self.ring);
-            let is_over =
-                !active.is_issuing() && (is_drained || self.now_ns >= active.drain_deadline_ns());
-            if !is_over {
+            let is_past_drain = active.is_past_drain(self.now_ns) && active.has_all_come();
+            if !is_drained && !is_past_drain {
                 return;
             }
             self.end_phase();
@@ -212,7 +224,7 @@ impl Shard {
     /// What came due just before the end of issuing goes yet, late as it is: a phase without a
     /// drain ends right here.
     fn take_last(&mut self) {
-        self.pump();
+        self.pump_open_loop();
         if !self.unsent.is_empty() {
             self.send_now();
         }

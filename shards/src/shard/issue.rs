@@ -64,14 +64,18 @@ impl Shard {
     /// Begins what can begin now.
     pub(super) fn pump(&mut self) {
         self.start_handshakes();
-        match self.active.as_ref().map(|active| &active.issuing) {
-            Some(Issuing::Closed { .. }) => self.claim(),
-            Some(Issuing::Open { .. }) => {
-                self.serve_backlog();
-                self.take_due();
-            }
-            None => {}
+        let Some(active) = &self.active else { return };
+        match active.issuing {
+            Issuing::Closed { .. } => self.claim(),
+            Issuing::Open { .. } if !active.is_past_drain(self.now_ns) => self.pump_open_loop(),
+            Issuing::Open { .. } => {}
         }
+    }
+
+    /// First those that wait, then what is due.
+    pub(super) fn pump_open_loop(&mut self) {
+        self.serve_backlog();
+        self.take_due();
     }
 
     /// Closed loop: issues queries while the phase goes on, credits are left, and the next one's
