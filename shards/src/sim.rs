@@ -34,6 +34,8 @@ pub struct SimEndpoint {
     pub closes_after: u32,
     /// Time between the last answer and the close.
     pub close_ns: u64,
+    /// Every so many requests the connection breaks instead of an answer; 0 = never.
+    pub resets_every: u64,
     /// Each answer comes twice.
     pub stutters: bool,
     /// It does nothing in these stretches, and then goes on: first instant, and first after it, ns.
@@ -44,6 +46,19 @@ pub struct SimEndpoint {
     pub turn_ns: u64,
     /// How late timed sleeps end.
     pub overshoot_ns: u64,
+    /// What one send takes the client.
+    pub send_ns: u64,
+    /// Hears of each request as it leaves.
+    pub witness: Option<Sender<Seen>>,
+}
+
+/// A request that has left the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    /// When, ns.
+    pub at_ns: u64,
+    /// Begin of its bytes in the arena: tells what was sent.
+    pub begin: usize,
 }
 
 impl Default for SimEndpoint {
@@ -57,11 +72,14 @@ impl Default for SimEndpoint {
             connect_errno: 0,
             closes_after: 0,
             close_ns: 0,
+            resets_every: 0,
             stutters: false,
             freezes_ns: Vec::new(),
             client_stalls_ns: Vec::new(),
             turn_ns: 0,
             overshoot_ns: 0,
+            send_ns: 0,
+            witness: None,
         }
     }
 }
@@ -93,7 +111,7 @@ pub struct Sim {
     agenda: BinaryHeap<Reverse<(u64, u64, Happening)>>,
     sequence: u64,
     /// Sends that have not entered yet.
-    queued: Vec<(u32, u32)>,
+    queued: Vec<(u32, u32, usize)>,
     /// Answers of the socket in each slot.
     answered: Vec<u32>,
     generations: Vec<Option<u32>>,
@@ -102,6 +120,8 @@ pub struct Sim {
     events: Vec<Event>,
     /// Control's voice: the commands of the script, and the exit when nothing will happen any more.
     commands: Sender<Command>,
+    /// What it will say at its instants.
+    script: Vec<Option<Command>>,
     report: EngineReport,
     waker: Waker,
 }
@@ -111,7 +131,8 @@ enum Happening {
     Connected { slot: u32, generation: u32 },
     Answer { slot: u32, generation: u32 },
     Closed { slot: u32, generation: u32 },
-    Command { is_cancel: bool },
+    Broken { slot: u32, generation: u32 },
+    Command { index: usize },
 }
 
 impl Sim {
@@ -130,14 +151,16 @@ impl Sim {
             vain_turns: 0,
             events: Vec::new(),
             commands,
+            script: Vec::new(),
             report: EngineReport { name: "sim", ..EngineReport::default() },
             waker: Waker::new().expect("an eventfd"),
         }
     }
 
-    /// Lets control speak at a virtual instant: [`Command::Stop`], or [`Command::Cancel`].
-    pub fn command_at(&mut self, at_ns: u64, is_cancel: bool) {
-        self.plan(at_ns, Happening::Command { is_cancel });
+    /// Lets control speak at a virtual instant.
+    pub fn command_at(&mut self, at_ns: u64, command: Command) {
+        self.plan(at_ns, Happening::Command { index: self.script.len() });
+        self.script.push(Some(command));
     }
 
     /// Requests that have arrived.
@@ -184,8 +207,8 @@ impl Sim {
         Ok(())
     }
 
-    pub(crate) fn send(&mut self, slot: u32, generation: u32, _range: Range<usize>) {
-        self.queued.push((slot, generation));
+    pub(crate) fn send(&mut self, slot: u32, generation: u32, range: Range<usize>) {
+        self.queued.push((slot, generation, range.start));
     }
 
     pub(crate) fn is_sending(&self, _slot: u32) -> bool {
@@ -197,7 +220,12 @@ impl Sim {
     }
 
     pub(crate) fn flush(&mut self) {
-        for (slot, generation) in std::mem::take(&mut self.queued) {
+        for (slot, generation, begin) in std::mem::take(&mut self.queued) {
+            self.now_ns += self.endpoint.send_ns;
+            if let Some(witness) = &self.endpoint.witness {
+                // A test that has seen enough may be gone.
+                let _ = witness.send(Seen { at_ns: self.now_ns, begin });
+            }
             self.arrive(slot, generation);
         }
     }
@@ -222,6 +250,10 @@ impl Sim {
         };
         let done_ns = self.endpoint.done_ns(free_ns.max(self.now_ns), service_ns);
         self.busy_until_ns.push(Reverse(done_ns));
+        let resets_every = self.endpoint.resets_every;
+        if resets_every > 0 && index % resets_every == resets_every - 1 {
+            return self.plan(done_ns, Happening::Broken { slot, generation });
+        }
         for _ in 0..1 + u32::from(self.endpoint.stutters) {
             self.plan(done_ns, Happening::Answer { slot, generation });
         }
@@ -276,8 +308,12 @@ impl Sim {
                 (EventKind::Received, slot, generation, len)
             }
             Happening::Closed { slot, generation } => (EventKind::Received, slot, generation, 0),
-            Happening::Command { is_cancel } => {
-                return self.say(if is_cancel { Command::Cancel } else { Command::Stop });
+            Happening::Broken { slot, generation } => {
+                (EventKind::Received, slot, generation, -libc::ECONNRESET)
+            }
+            Happening::Command { index } => {
+                let command = self.script[index].take().expect("an instant comes once");
+                return self.say(command);
             }
         };
         if self.generations[slot as usize] != Some(generation) {

@@ -1,12 +1,28 @@
 //! Open loop in virtual time: exact latencies from the schedule, whatever the endpoint does.
 
+mod accounting;
+mod connections;
+mod held;
+mod instants;
+mod phases;
+mod queue;
+mod slices;
+mod stall;
+mod timed;
+
 use std::sync::Arc;
 
 use super::ShardPlan;
-use super::tests::{BEGIN_NS, MS, Totals, phase, run, shard_plan};
+use super::tests::{BEGIN_NS, MS, Sums, Totals, phase, run, shard_plan};
 use crate::phase::{FitSample, Overload, Pattern, PhasePlan, Source, Wait};
-use crate::schedule::{Process, Profile, Schedule, SchedulePlan};
+use crate::query::{Request, RequestTable};
+use crate::schedule::{Arrival, Process, Profile, Schedule, SchedulePlan};
 use crate::sim::SimEndpoint;
+
+/// When the phases of these tests begin: later than the handshakes of their connections.
+const START_NS: u64 = BEGIN_NS + 10 * MS;
+const US: u64 = 1_000;
+const SECOND: u64 = 1_000 * MS;
 
 /// A constant rate, the first query at once.
 fn constant(rate: f64, count: Option<u64>, end_ns: Option<u64>) -> SchedulePlan {
@@ -20,6 +36,16 @@ fn constant(rate: f64, count: Option<u64>, end_ns: Option<u64>) -> SchedulePlan 
     }
 }
 
+/// The same as a Poisson process.
+fn poisson(rate: f64, count: Option<u64>, end_ns: Option<u64>) -> SchedulePlan {
+    SchedulePlan { process: Process::Poisson, ..constant(rate, count, end_ns) }
+}
+
+/// The due instants of a list that begins at [`START_NS`].
+fn due_ns(schedule: &SchedulePlan) -> Vec<u64> {
+    Schedule::new(schedule).map(|arrival: Arrival| START_NS + arrival.offset_ns).collect()
+}
+
 fn open(schedule: &SchedulePlan, overload: Overload) -> PhasePlan {
     PhasePlan {
         pattern: Pattern::OpenLoop {
@@ -27,7 +53,7 @@ fn open(schedule: &SchedulePlan, overload: Overload) -> PhasePlan {
             overload,
             fit: FitSample { every: 1, offset: 0 },
         },
-        start_ns: BEGIN_NS + 10 * MS,
+        start_ns: START_NS,
         duration_ns: schedule.end_ns,
         ..phase(0, 0, None)
     }
@@ -37,6 +63,43 @@ fn open(schedule: &SchedulePlan, overload: Overload) -> PhasePlan {
 fn measure(connections: u32, endpoint: SimEndpoint, phase: PhasePlan) -> Totals {
     let (_, mut totals) = run(shard_plan(connections), endpoint, vec![phase], None);
     totals.remove(0)
+}
+
+/// A table of so many samples for one target, each known by where its bytes begin.
+fn samples(count: usize) -> RequestTable {
+    let request = |begin| Request { range: begin..begin + 1, target: 0, is_head: false };
+    RequestTable {
+        arena: vec![b'x'; count].into(),
+        requests: (0..count).map(request).collect(),
+        ..shard_plan(1).table
+    }
+}
+
+/// Each value within the bucket error; largest value and sum to the nanosecond.
+#[track_caller]
+fn assert_values(values_ns: &[u64], sums: &Sums, mut expected_ns: Vec<u64>) {
+    let mut values_ns = values_ns.to_vec();
+    values_ns.sort_unstable();
+    expected_ns.sort_unstable();
+    assert_eq!(values_ns.len(), expected_ns.len());
+    for (&is, &should) in values_ns.iter().zip(&expected_ns) {
+        assert!(is.abs_diff(should) <= should / 1000 + 1, "{is} instead of {should}");
+    }
+    assert_eq!(sums.max_ns, expected_ns.last().copied().unwrap_or(0));
+    assert_eq!(sums.total_ns, expected_ns.iter().map(|&ns| u128::from(ns)).sum());
+}
+
+/// Nearest-rank quantile, ms.
+fn quantile_ms(values_ns: &[u64], share: f64) -> f64 {
+    let mut sorted = values_ns.to_vec();
+    sorted.sort_unstable();
+    let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted[rank - 1] as f64 / 1e6
+}
+
+#[track_caller]
+fn assert_near(is: f64, should: f64, tolerance: f64) {
+    assert!((is - should).abs() <= tolerance, "{is} instead of {should} +/- {tolerance}");
 }
 
 fn assert_ms(values_ns: &[u64], expected_ms: &[f64]) {

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
+use rtrb::Consumer;
 
 use super::{Link, Shard, ShardPlan};
 use crate::clock::Calibration;
 use crate::failure::{FailureKind, Failures};
 use crate::order::{Order, SampleOrder};
 use crate::phase::{
-    Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Rest, Timeouts, Wait,
+    Command, Live, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Rest, Source,
+    Timeouts, TimerPhase, Wait,
 };
 use crate::query::{Address, Request, RequestTable, Target};
 use crate::reactor::{EngineChoice, Reactor};
-use crate::recorder::{Counters, Parts, Recording, Series};
+use crate::recorder::{Counters, Instant, Parts, Recording, Series};
 use crate::schedule::hash_of;
 use crate::sim::{Sim, SimEndpoint};
+use crate::timer::Dispatch;
 
 pub(super) const MS: u64 = 1_000_000;
 /// Where the virtual clock begins.
@@ -66,21 +69,54 @@ pub(super) fn phase(index: u32, in_flight: u32, requests: Option<u64>) -> PhaseP
 #[derive(Default)]
 pub(super) struct Totals {
     pub(super) counters: Counters,
-    failures: Failures,
+    pub(super) failures: Failures,
     /// From the send.
     pub(super) latencies_ns: Vec<u64>,
     /// From the schedule.
     pub(super) headline_ns: Vec<u64>,
     pub(super) lateness_ns: Vec<u64>,
     pub(super) pool_wait_ns: Vec<u64>,
+    /// The same, to the nanosecond.
+    pub(super) headline: Sums,
+    pub(super) service: Sums,
+    pub(super) lateness: Sums,
+    pub(super) pool_wait: Sums,
+    pub(super) loop_gap: Sums,
+    pub(super) censored: Sums,
     pub(super) parts: Parts,
     pub(super) schedule_hash: u64,
+    pub(super) fit_dispatched: Vec<Instant>,
+    pub(super) fit_sent: Vec<Instant>,
     area_ns: i128,
     residence_ns: i128,
+    /// As planned; 0: at once.
+    planned_ns: u64,
     pub(super) start_ns: u64,
+    pub(super) issue_end_ns: u64,
     pub(super) end_ns: u64,
-    in_flight_at_end: u64,
+    pub(super) in_flight_at_end: u64,
     survivors_ns: i128,
+}
+
+/// What a series knows exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) count: u64,
+    pub(super) total_ns: u128,
+    pub(super) max_ns: u64,
+}
+
+impl Sums {
+    fn add(&mut self, series: &Series) {
+        self.count += series.count();
+        self.total_ns += series.total;
+        self.max_ns = self.max_ns.max(series.max);
+    }
+
+    /// Mean, ms.
+    pub(super) fn mean_ms(&self) -> f64 {
+        self.total_ns as f64 / self.count as f64 / 1e6
+    }
 }
 
 /// All values of a series, ascending, within the bucket error.
@@ -98,15 +134,24 @@ impl Totals {
         self.headline_ns.extend(values(&recording.latency));
         self.lateness_ns.extend(values(&recording.lateness));
         self.pool_wait_ns.extend(values(&recording.pool_wait));
+        self.headline.add(&recording.latency);
+        self.service.add(&recording.service);
+        self.lateness.add(&recording.lateness);
+        self.pool_wait.add(&recording.pool_wait);
+        self.loop_gap.add(&recording.loop_gap);
+        self.censored.add(&recording.censored);
         self.parts.add(&recording.breakdown.all());
+        self.fit_dispatched.extend(&recording.fit_dispatched);
+        self.fit_sent.extend(&recording.fit_sent);
         self.schedule_hash = self.schedule_hash.wrapping_add(recording.schedule_hash);
         self.area_ns += recording.area_ns;
         self.residence_ns += recording.residence_ns;
         assert_eq!(recording.service.count(), recording.counters.completed);
     }
 
-    fn assert_conserved(&self) {
+    pub(super) fn assert_conserved(&self) {
         let Counters { issued, completed, failed, cancelled, .. } = self.counters;
+        assert_eq!(self.counters.negative_intervals, 0, "stamps are in order");
         assert_eq!(issued, completed + failed + cancelled + self.in_flight_at_end);
         assert_eq!(failed, self.failures.total());
         assert_eq!(self.area_ns, self.residence_ns + self.survivors_ns, "Little's law");
@@ -119,8 +164,10 @@ impl Totals {
     /// The entries that the shard left in its schedule, as control counts them.
     fn count_rest(&mut self, rest: Option<Rest>, issue_end_ns: u64) {
         let Some(rest) = rest else { return };
-        let length_ns = issue_end_ns - self.start_ns;
-        for arrival in rest.schedule.take_while(|arrival| arrival.offset_ns < length_ns) {
+        let start_ns = if self.planned_ns > 0 { self.planned_ns } else { self.start_ns };
+        let length_ns = issue_end_ns - start_ns;
+        let left = rest.pending.into_iter().chain(*rest.schedule);
+        for arrival in left.take_while(|arrival| arrival.offset_ns < length_ns) {
             self.counters.scheduled += 1;
             self.counters.untaken += 1;
             self.schedule_hash = self.schedule_hash.wrapping_add(hash_of(arrival));
@@ -144,43 +191,73 @@ pub(super) fn run(
     phases: Vec<PhasePlan>,
     command: Option<(u64, bool)>,
 ) -> (Ready, Vec<Totals>) {
-    run_with_spares(8, plan, endpoint, phases, command)
+    let word = |is_cancel| if is_cancel { Command::Cancel } else { Command::Stop };
+    let script = command.map(|(at_ns, is_cancel)| (at_ns, word(is_cancel)));
+    Setup { script: script.into_iter().collect(), ..Setup::new(plan, endpoint, phases) }.run()
 }
 
-/// The same with a control that has so many recordings to give back, and no more.
-fn run_with_spares(
-    spares: usize,
-    plan: ShardPlan,
-    endpoint: SimEndpoint,
-    phases: Vec<PhasePlan>,
-    command: Option<(u64, bool)>,
-) -> (Ready, Vec<Totals>) {
-    let (command_sender, commands) = unbounded();
-    let (message_sender, messages) = unbounded();
-    let (recycle, recycled) = bounded(spares);
-    for _ in 0..spares {
-        recycle.send((Box::default(), Calibration::IDENTITY)).expect("room");
+/// A run of one shard in virtual time.
+pub(super) struct Setup {
+    pub(super) plan: ShardPlan,
+    pub(super) endpoint: SimEndpoint,
+    pub(super) phases: Vec<PhasePlan>,
+    /// What control says, and when.
+    pub(super) script: Vec<(u64, Command)>,
+    /// Recordings that control gives back, and no more.
+    pub(super) spares: usize,
+    pub(super) peers: Vec<Arc<Live>>,
+    pub(super) dispatches: Option<Consumer<Dispatch>>,
+}
+
+impl Setup {
+    pub(super) fn new(plan: ShardPlan, endpoint: SimEndpoint, phases: Vec<PhasePlan>) -> Setup {
+        let (script, peers) = (vec![], vec![]);
+        Setup { plan, endpoint, phases, script, spares: 8, peers, dispatches: None }
     }
-    let mut sim = Sim::new(plan.slots_per_target, endpoint, command_sender.clone());
-    if let Some((at_ns, is_cancel)) = command {
-        sim.command_at(at_ns, is_cancel);
+
+    pub(super) fn run(self) -> (Ready, Vec<Totals>) {
+        let (command_sender, commands) = unbounded();
+        let (message_sender, messages) = unbounded();
+        let (recycle, recycled) = bounded(self.spares);
+        for _ in 0..self.spares {
+            recycle.send((Box::default(), Calibration::IDENTITY)).expect("room");
+        }
+        let slots = self.plan.slots_per_target * self.plan.table.targets.len() as u32;
+        let mut sim = Sim::new(slots, self.endpoint, command_sender.clone());
+        for (at_ns, command) in self.script {
+            sim.command_at(at_ns, command);
+        }
+        let planned = self.phases.iter().map(|phase| phase.start_ns);
+        let mut totals: Vec<Totals> =
+            planned.map(|planned_ns| Totals { planned_ns, ..Totals::default() }).collect();
+        let timers: Vec<_> = self.phases.iter().map(timer_of).collect();
+        for phase in self.phases {
+            command_sender.send(Command::Phase(Box::new(phase))).expect("heard");
+        }
+        let link = Link {
+            commands,
+            messages: message_sender,
+            recycled,
+            live: Arc::default(),
+            peers: self.peers,
+            dispatches: self.dispatches,
+        };
+        Shard::new(self.plan, link, Reactor::Sim(Box::new(sim))).run();
+        let ready = collect(&messages, &mut totals);
+        for (totals, timer) in totals.iter_mut().zip(timers) {
+            totals.count_rest(timer.and_then(|timer| timer.take_rest()), totals.issue_end_ns);
+            totals.assert_conserved();
+        }
+        (*ready, totals)
     }
-    let mut totals: Vec<Totals> = phases.iter().map(|_| Totals::default()).collect();
-    for phase in phases {
-        command_sender.send(Command::Phase(Box::new(phase))).expect("heard");
+}
+
+/// What a timer core tells of the phase, if there is one.
+fn timer_of(phase: &PhasePlan) -> Option<Arc<TimerPhase>> {
+    match &phase.pattern {
+        Pattern::OpenLoop { source: Source::Timer(shared), .. } => Some(Arc::clone(shared)),
+        _ => None,
     }
-    let link = Link {
-        commands,
-        messages: message_sender,
-        recycled,
-        live: Arc::default(),
-        peers: vec![],
-        dispatches: None,
-    };
-    Shard::new(plan, link, Reactor::Sim(Box::new(sim))).run();
-    let ready = collect(&messages, &mut totals);
-    totals.iter().for_each(Totals::assert_conserved);
-    (*ready, totals)
 }
 
 fn collect(messages: &Receiver<Message>, totals: &mut [Totals]) -> Box<Ready> {
@@ -205,6 +282,7 @@ fn collect(messages: &Receiver<Message>, totals: &mut [Totals]) -> Box<Ready> {
                 let totals = &mut totals[phase as usize];
                 totals.survivors_ns = survivors_ns;
                 totals.start_ns = start_ns;
+                totals.issue_end_ns = issue_end_ns;
                 totals.end_ns = end_ns;
                 totals.in_flight_at_end = in_flight_at_end;
                 totals.count_rest(rest, issue_end_ns);
@@ -414,7 +492,8 @@ fn resent_request_still_times_out() {
 fn control_that_is_late_makes_longer_intervals_and_no_idle_turns() {
     let endpoint = SimEndpoint { service_ns: vec![2000 * MS], ..SimEndpoint::default() };
     let phases = vec![phase(0, 1, Some(2))];
-    let (_, totals) = run_with_spares(0, shard_plan(1), endpoint, phases, None);
+    let setup = Setup { spares: 0, ..Setup::new(shard_plan(1), endpoint, phases) };
+    let (_, totals) = setup.run();
     totals[0].assert_latencies_ms(&[2000.0; 2]);
 }
 
