@@ -306,8 +306,7 @@ pub enum Message {
         in_flight_at_end: u64,
         /// Sum of the times that they, and the queries in the backlog, had spent since T1, ns.
         survivors_ns: i128,
-        /// Entries of the schedule that the shard did not take. Those before `issue_end_ns` were
-        /// due.
+        /// Entries of the schedule that were due in the phase and that the shard did not take.
         rest: Option<Rest>,
     },
     /// The shard's thread is about to end in good order.
