@@ -179,7 +179,8 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     checks.push(accounts::conservation(&facts));
     if facts.is_open {
         checks.push(dispatch::shortfall(&facts));
-        checks.push(arrivals::fit(&facts));
+        let is_late = checks.iter().any(|check| check.id == "D1" && check.level > Level::Ok);
+        checks.push(arrivals::fit(&facts, is_late));
         checks.push(resolution::saturation(&facts));
     }
     checks.push(resolution::loop_gap(&facts));
