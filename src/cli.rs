@@ -18,7 +18,7 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::error::Error;
 
 pub use flags::{Common, CompareFlags, LoadFlags, ServeFlags};
-pub use later::{WORKS_NOW, not_in_this_version};
+pub use later::WORKS_NOW;
 
 /// What a command line asks for.
 #[derive(Clone, Debug)]
@@ -26,7 +26,6 @@ pub enum Parsed {
     /// One load.
     Load(Box<Load>),
     /// `ab`: the same load on each of two URLs.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the comparison reads it next"))]
     Ab(Box<Load>),
     /// `serve`.
     Serve(Box<Serve>),

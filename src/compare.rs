@@ -20,11 +20,10 @@ use crate::report::printable;
 use crate::stream;
 use figure::Row;
 use finding::{Finding, Level};
-use gate::{Judgement, Outcome};
 
 pub use arm::Arm;
-pub use figure::{Figure, Kind, Sample, known_figures};
-pub use gate::{Gate, change_text, p_text};
+pub use figure::{Figure, Kind, known_figures};
+pub use gate::{Gate, Judgement, Outcome, p_text};
 pub use render::{aligned, unit_of};
 pub use run::Run;
 
@@ -204,7 +203,7 @@ mod tests {
             for value in &odd {
                 let mut changed = plain.clone();
                 *changed.pointer_mut(place).expect("it was found there") = value.clone();
-                if run::Run::new("x".into(), changed.clone(), Value::Null).is_err() {
+                if Run::new("x".into(), changed.clone(), Value::Null).is_err() {
                     continue;
                 }
                 let arms = vec![arm("A", [changed.clone()]), arm("B", [plain.clone(), changed])];

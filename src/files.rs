@@ -26,6 +26,21 @@ pub fn phase_summary(phase: &str) -> PathBuf {
     Path::new("phases").join(phase).join("result_summary.json")
 }
 
+/// One line of JSON for each interval of one phase.
+pub fn phase_intervals(phase: &str) -> PathBuf {
+    Path::new("phases").join(phase).join("intervals.jsonl")
+}
+
+/// The histogram of the latency in each interval of one phase.
+pub fn phase_hlog(phase: &str) -> PathBuf {
+    Path::new("phases").join(phase).join("latency.hlog")
+}
+
+/// The percentile spectrum of the latency of one phase.
+pub fn phase_hgrm(phase: &str) -> PathBuf {
+    Path::new("phases").join(phase).join("latency.hgrm")
+}
+
 /// A directory that was writable when it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportDir {
@@ -108,7 +123,9 @@ fn probe(root: &Path) -> io::Result<()> {
 
 /// Removes our files, and nothing else that may be there.
 fn remove_earlier(root: &Path) -> io::Result<()> {
-    let phases = [PhaseKind::Warmup, PhaseKind::Performance].map(|kind| phase_summary(kind.name()));
+    let of_phase = [phase_summary, phase_intervals, phase_hlog, phase_hgrm];
+    let phases = [PhaseKind::Warmup, PhaseKind::Performance];
+    let phases = phases.into_iter().flat_map(|kind| of_phase.map(|name| name(kind.name())));
     let others = [CONFIG, FINAL_SNAPSHOT, RESULT_SUMMARY, REPORT].map(PathBuf::from);
     for name in others.into_iter().chain(phases) {
         match fs::remove_file(root.join(name)) {
@@ -211,11 +228,13 @@ mod tests {
         fs::write(scratch.0.join("notes.txt"), "the user's").expect("writable");
         let warmup = phase_summary("warmup");
         let first = ReportDir::named(&scratch.0).expect("writable");
-        for name in [warmup.as_path(), Path::new(RESULT_SUMMARY), Path::new(CONFIG)] {
+        let hlog = phase_hlog("performance");
+        let names = [warmup.as_path(), &hlog, Path::new(RESULT_SUMMARY), Path::new(CONFIG)];
+        for name in names {
             first.write(name, "earlier").expect("writable");
         }
         ReportDir::named(&scratch.0).expect("writable");
-        for name in [warmup.as_path(), Path::new(RESULT_SUMMARY), Path::new(CONFIG)] {
+        for name in names {
             assert!(!scratch.0.join(name).exists(), "{name:?}");
         }
         assert!(scratch.0.join("notes.txt").exists());

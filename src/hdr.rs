@@ -121,6 +121,11 @@ impl<W: Write> IntervalLog<W> {
         )
     }
 
+    /// Hands what was pushed to the system.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+
     /// Flushes, and gives the writer back.
     pub fn finish(mut self) -> io::Result<W> {
         self.writer.flush()?;

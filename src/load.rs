@@ -28,6 +28,8 @@ use run::{Role, Setting};
 use signals::Signals;
 
 pub use endpoint::serve;
+pub use repeats::seeded;
+pub use several::{Done, Several};
 
 /// Runs a load from the typed command line to the exit code.
 pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
@@ -39,18 +41,9 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let endpoint = endpoint::start_embedded(&config, &host)?;
     let address = endpoint.as_ref().map(Endpoint::address);
     let plan = Plan::build(config.clone(), &host, address)?;
-    // Not before: a name server that does not answer is left by Ctrl-C as in any program.
-    let signals = Signals::install()?;
-    let mut setting = Setting { host, signals, calibrator: Some(calibrator), floor: None };
-    if plan.floor {
-        match floor::measure(&plan, &mut setting) {
-            Ok(floor) => setting.floor = floor,
-            Err(error) => stream::err(report::printable(&format!("no floor: {error}"))),
-        }
-        if setting.signals.taken() > 0 {
-            stream::err("incomplete: interrupted while the floor of this host was measured");
-            return Ok(if setting.signals.taken() > 1 { 130 } else { 1 });
-        }
+    let mut setting = prepare(&plan, host, calibrator)?;
+    if let Some(code) = setting.left_early() {
+        return Ok(code);
     }
     if plan.repeats > 1 {
         return repeats::run(&config, &plan, is_default_directory, address, setting);
@@ -60,6 +53,22 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
         stream::err(report::printable(&reason));
     }
     Ok(ended.code)
+}
+
+/// What the runs of a command share; the floor of this host first, if that is asked for. Signals
+/// are ours from here on, and not before: a name server that does not answer is left by Ctrl-C as in
+/// any program.
+pub fn prepare(plan: &Plan, host: Host, calibrator: Calibrator) -> Result<Setting, Error> {
+    let signals = Signals::install()?;
+    let mut setting = Setting { host, signals, calibrator: Some(calibrator), floor: None };
+    if plan.floor {
+        match floor::measure(plan, &mut setting) {
+            Ok(None) if setting.signals.taken() == 0 => stream::err("no floor: it was cut short"),
+            Ok(floor) => setting.floor = floor,
+            Err(error) => stream::err(report::printable(&format!("no floor: {error}"))),
+        }
+    }
+    Ok(setting)
 }
 
 /// A shard that panics parks, and control writes what was measured; any other panic ends the

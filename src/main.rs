@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
+mod ab;
+#[cfg(target_os = "linux")]
 mod cli;
 #[cfg(target_os = "linux")]
 mod compare;
@@ -29,6 +31,8 @@ mod files;
 #[cfg(target_os = "linux")]
 #[cfg_attr(not(test), expect(dead_code, reason = "the report directory does not have them yet"))]
 mod hdr;
+#[cfg(target_os = "linux")]
+mod intervals;
 #[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]
@@ -77,9 +81,7 @@ fn main() -> ExitCode {
         Ok(cli::Parsed::Compare(typed)) => compare::run(&typed),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
-        Ok(cli::Parsed::Ab(_)) => {
-            Err(cli::not_in_this_version("ab", "the comparison of two endpoints is"))
-        }
+        Ok(cli::Parsed::Ab(load)) => ab::run(*load, calibrator),
         Err(error) => Err(error),
     };
     match outcome {

@@ -191,11 +191,7 @@ impl Plan {
         notices.extend(notice);
         let load = open_loop(&mut config)?;
         let report_dir = match &config.common.report_dir {
-            ReportDir::Default => Some(PathBuf::from(format!(
-                "results/{}-{}",
-                utc_name(unix_seconds()),
-                config.command.name()
-            ))),
+            ReportDir::Default => Some(default_directory(config.command.name())),
             ReportDir::Path(path) => Some(path.clone()),
             ReportDir::None => None,
         };
@@ -250,6 +246,11 @@ impl Plan {
             config,
         })
     }
+}
+
+/// `results/<UTC time>-<command>`
+pub fn default_directory(command: &str) -> PathBuf {
+    PathBuf::from(format!("results/{}-{command}", utc_name(unix_seconds())))
 }
 
 fn choose(config: &Config, host: &Host, is_local: bool) -> Result<Choice, Error> {

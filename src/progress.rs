@@ -10,7 +10,7 @@ use loadgen_shards::recorder::Recording;
 use terminal_size::{Width, terminal_size_of};
 
 use crate::display::{counted, grouped, rate, time};
-use crate::snapshot::Distribution;
+use crate::snapshot::{Distribution, headline};
 
 /// Where the live view goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,9 @@ pub struct Tick {
     pub left: Left,
     /// Completed per second in the last interval.
     pub rate: f64,
-    /// Median service latency of the last interval, ns; `None` without an answer.
+    /// What the schedule had for that interval, per second; `None` in closed loop.
+    pub target: Option<f64>,
+    /// Median headline latency of the last interval, ns; `None` without an answer.
     pub p50_ns: Option<u64>,
     /// 99th percentile likewise.
     pub p99_ns: Option<u64>,
@@ -78,29 +80,52 @@ pub struct Tick {
     pub failed: u64,
     /// Queries in flight now.
     pub in_flight: u64,
+    /// Queries that wait for a connection.
+    pub backlog: u64,
+}
+
+/// What the shards told in the last interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// Completed per second.
+    pub rate: f64,
+    /// Median headline latency, ns; `None` without an answer.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile likewise.
+    pub p99_ns: Option<u64>,
+    /// Queries that waited for a connection in one shard, on average.
+    pub backlog: f64,
 }
 
 /// The last interval, from the recordings that the shards handed over in it.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    service: Distribution,
+    latency: Distribution,
     completed: u64,
+    backlog_sum: u64,
+    recordings: u64,
 }
 
 impl Window {
     /// Adds one interval of one shard.
     pub fn add(&mut self, recording: &Recording) {
-        self.service.add(&recording.service);
+        self.latency.add(headline(recording));
         self.completed += recording.counters.completed;
+        self.backlog_sum += recording.backlog;
+        self.recordings += 1;
     }
 
-    /// Completed per second, p50 and p99 over `length_ns`; then forgets them.
-    pub fn take(&mut self, length_ns: u64) -> (f64, Option<u64>, Option<u64>) {
-        let rate = self.completed as f64 * 1e9 / length_ns.max(1) as f64;
-        let figures = (rate, self.service.percentile(50_000), self.service.percentile(99_000));
-        self.service.reset();
-        self.completed = 0;
-        figures
+    /// The figures over `length_ns`; then forgets them.
+    pub fn take(&mut self, length_ns: u64) -> Seen {
+        let seen = Seen {
+            rate: self.completed as f64 * 1e9 / length_ns.max(1) as f64,
+            p50_ns: self.latency.percentile(50_000),
+            p99_ns: self.latency.percentile(99_000),
+            backlog: self.backlog_sum as f64 / self.recordings.max(1) as f64,
+        };
+        self.latency.reset();
+        (self.completed, self.backlog_sum, self.recordings) = (0, 0, 0);
+        seen
     }
 }
 
@@ -127,7 +152,13 @@ pub fn line(tick: &Tick) -> String {
         _ => "no answer yet".to_owned(),
     };
     let failed = counted(tick.failed, "error");
-    format!("{stage}{elapsed}{left}  {}/s  {latency}  {failed}  {in_flight}", rate(tick.rate))
+    let target = tick.target.map_or_else(String::new, |target| format!(" of {}", rate(target)));
+    let waiting = match tick.backlog {
+        0 => String::new(),
+        count => format!(", {} waiting", grouped(count)),
+    };
+    let rate = rate(tick.rate);
+    format!("{stage}{elapsed}{left}  {rate}{target}/s  {latency}  {failed}  {in_flight}{waiting}")
 }
 
 /// Writes the lines.
@@ -200,10 +231,12 @@ mod tests {
         elapsed_ns: 3_000_000_000,
         left: Left::Time(6_990_000_000),
         rate: 98_120.4,
+        target: None,
         p50_ns: Some(512_000),
         p99_ns: Some(1_904_000),
         failed: 0,
         in_flight: 64,
+        backlog: 0,
     };
 
     #[test]
@@ -214,6 +247,11 @@ mod tests {
                 Tick { stage: Stage::Warmup, left: Left::Requests(500), failed: 1, ..TICK },
                 "warm-up 3 s, 500 requests left  98 120/s  p50 512 µs  p99 1.90 ms  1 error  \
                  64 in flight",
+            ),
+            (
+                Tick { target: Some(100_000.0), backlog: 1200, ..TICK },
+                "3 s, 7 s left  98 120 of 100 000/s  p50 512 µs  p99 1.90 ms  0 errors  \
+                 64 in flight, 1 200 waiting",
             ),
             (
                 Tick { rate: 0.0, p50_ns: None, p99_ns: None, left: Left::Unknown, ..TICK },
@@ -295,11 +333,18 @@ mod tests {
     fn a_window_tells_the_last_interval_only() {
         let mut window = Window::default();
         let mut recording = Recording::default();
-        (0..100).for_each(|_| recording.service.record(1_000_000));
+        (0..100).for_each(|_| recording.service.record(1000));
         recording.counters.completed = 100;
         window.add(&recording);
         window.add(&recording);
-        assert_eq!(window.take(500_000_000), (400.0, Some(1_000_000), Some(1_000_000)));
-        assert_eq!(window.take(500_000_000), (0.0, None, None));
+        recording.counters.scheduled = 100;
+        (0..100).for_each(|_| recording.latency.record(2000));
+        recording.backlog = 8;
+        window.add(&recording);
+        let seen = window.take(500_000_000);
+        assert_eq!((seen.rate, seen.p50_ns), (600.0, Some(1000)));
+        assert_eq!((seen.p99_ns, seen.backlog), (Some(2000), 8.0 / 3.0));
+        let nothing = Seen { rate: 0.0, p50_ns: None, p99_ns: None, backlog: 0.0 };
+        assert_eq!(window.take(500_000_000), nothing);
     }
 }

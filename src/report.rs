@@ -131,7 +131,7 @@ pub struct Results<'a> {
     /// What was planned.
     pub facts: &'a RunFacts,
     /// The tracked phases together; connections are those of the whole run, as most open before.
-    pub tracked: Totals,
+    pub tracked: Totals<'a>,
     /// The judgement on each phase.
     pub phase_trust: Vec<Trust>,
     /// The judgement on the tracked phases: of several only the checks, as percentiles are those of
@@ -158,7 +158,8 @@ impl<'a> Results<'a> {
         phase_trust: Vec<Trust>,
     ) -> Results<'a> {
         let mut tracked = Totals::of(snapshot.tracked());
-        tracked.sums.connect = Totals::of(&snapshot.phases).sums.connect;
+        let all = Totals::of(&snapshot.phases);
+        tracked.sums.to_mut().connect = all.sums.connect.clone();
         let indices: Vec<usize> = tracked_indices(snapshot).collect();
         let trust = match indices.as_slice() {
             [index] => phase_trust.get(*index).cloned().unwrap_or_default(),
@@ -227,7 +228,8 @@ pub struct Assessment {
     pub little_ratio: Option<f64>,
 }
 
-/// What limited the tracked phase of a run; `None` if there are none or several, as each has its own.
+/// What limited the tracked phase of a run; `None` if there are none or several, as each has its
+/// own.
 pub fn assess(snapshot: &Snapshot, facts: &RunFacts) -> Option<Assessment> {
     let mut tracked = tracked_indices(snapshot);
     match (tracked.next(), tracked.next()) {

@@ -126,7 +126,7 @@ fn bridge_survival(lambda: f64) -> f64 {
 
 /// SplitMix64: numbers that look random from a seed. For ties and permutations, where any good
 /// mixing will do; schedules have a generator of their own.
-struct Draws(u64);
+pub struct Draws(pub u64);
 
 impl Draws {
     fn next(&mut self) -> u64 {
@@ -145,7 +145,7 @@ impl Draws {
 
 /// What the tests of the parts draw their samples from.
 #[cfg(test)]
-mod simulation {
+pub mod simulation {
     use super::Draws;
 
     /// An exponential value of mean 1.

@@ -4,11 +4,15 @@
 use std::io::IsTerminal;
 use std::sync::Arc;
 
+use loadgen_shards::recorder::Recording;
+
 use super::run::{Ended, Role};
 use crate::config::{self, Ui};
 use crate::cores::Host;
 use crate::display;
 use crate::files::{self, ReportDir};
+use crate::hdr;
+use crate::intervals::IntervalFiles;
 use crate::plan::Plan;
 use crate::progress::{self, Left, Progress, Stage, Tick};
 use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
@@ -21,8 +25,12 @@ pub struct Output {
     facts: RunFacts,
     directory: Option<ReportDir>,
     role: Role,
+    /// The files that grow; `None` before there is a directory, and without one.
+    intervals: Option<IntervalFiles>,
     progress: Progress<std::io::Stderr>,
     header: String,
+    /// What is shown in its place where there are several runs.
+    header_of_all: String,
 }
 
 impl Output {
@@ -41,8 +49,10 @@ impl Output {
             facts: RunFacts { floor, ..run_facts(plan, host) },
             directory: None,
             role,
+            intervals: None,
             progress: Progress::new(mode, label, std::io::stderr()),
             header: String::new(),
+            header_of_all: String::new(),
         };
         if !output.speaks_for_all() {
             return output;
@@ -66,6 +76,13 @@ impl Output {
         match if is_default { ReportDir::fresh(path) } else { ReportDir::named(path) } {
             Ok(directory) => {
                 self.facts.report_dir = Some(directory.path().to_owned());
+                let phases = self.plan.phases.iter();
+                self.intervals = Some(IntervalFiles::new(
+                    directory.path(),
+                    self.plan.config.interval_ns,
+                    self.plan.cores.len(),
+                    phases.map(|phase| (phase.name.clone(), phase.schedule.is_some())),
+                ));
                 self.directory = Some(directory);
             }
             Err(notice) => self.say(&notice),
@@ -96,8 +113,10 @@ impl Output {
             rate: 0.0,
             p50_ns: None,
             p99_ns: None,
+            target: None,
             failed: 0,
             in_flight: 0,
+            backlog: 0,
         });
     }
 
@@ -122,11 +141,33 @@ impl Output {
         }
         self.open_directory();
         self.header = display::header(&self.facts, &snapshot.engine);
+        if let Role::Part { urls, is_first: true, .. } = &self.role {
+            let of_all = RunFacts { urls: urls.clone(), ..self.facts.clone() };
+            self.header_of_all = display::header(&of_all, &snapshot.engine);
+        } else {
+            self.header_of_all.clone_from(&self.header);
+        }
         if self.is_text_wanted() && self.speaks_for_all() {
             // A stdout that takes nothing is told at the end.
-            let _ = stream::out(&self.header);
+            let _ = stream::out(&self.header_of_all);
         }
         self.write(files::CONFIG, &config::to_yaml(&self.plan.config));
+    }
+
+    /// A shard has handed over a recording.
+    pub fn record(&mut self, recording: &Recording) {
+        if let Some(intervals) = &mut self.intervals {
+            intervals.add(recording);
+        }
+    }
+
+    /// Some time has passed, and more of the growing files may be written.
+    pub fn advance(&mut self, snapshot: &Snapshot, now_ns: u64) {
+        let Some(intervals) = &mut self.intervals else { return };
+        if let Err(error) = intervals.advance(snapshot, now_ns) {
+            self.intervals = None;
+            self.say(&format!("cannot write the files of the intervals: {error}"));
+        }
     }
 
     /// One interval has passed.
@@ -156,7 +197,7 @@ impl Output {
             reason = Some(format!("the result could not be written to stdout: {error}"));
         }
         let summary = report::result_summary(&results);
-        Ended { snapshot, summary, header: self.header, code, reason }
+        Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
     /// Files and report of a run that is left at once.
@@ -166,12 +207,15 @@ impl Output {
         let _ = self.tell_results(&results);
         let (code, reason) = report::exit_code(true, None, None);
         let summary = report::result_summary(&results);
-        Ended { snapshot, summary, header: self.header, code, reason }
+        Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
     /// Files, then what stdout gets.
     fn tell_results(&mut self, results: &Results) -> std::io::Result<()> {
         let _ = self.progress.clear();
+        if let Some(Err(error)) = self.intervals.take().map(IntervalFiles::finish) {
+            self.say(&format!("cannot write the files of the intervals: {error}"));
+        }
         let text = self.write_results(results);
         if matches!(self.role, Role::Part { .. }) {
             Ok(())
@@ -195,6 +239,8 @@ impl Output {
             for (index, phase) in snapshot.phases.iter().enumerate() {
                 let summary = report::phase_summary(results, index);
                 self.write(files::phase_summary(&phase.name), &summary);
+                let spectrum = hdr::hgrm(phase.sums.headline());
+                self.write(files::phase_hgrm(&phase.name), &spectrum);
             }
             self.write(files::REPORT, &format!("{}\n{text}", self.header));
         }

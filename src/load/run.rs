@@ -16,10 +16,11 @@ use crate::cores::Host;
 use crate::display;
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::progress::{Left, Stage, Tick, Window};
+use crate::progress::{Left, Seen, Stage, Tick, Window};
 use crate::report::Floor;
 use crate::session::Session;
 use crate::snapshot::{Snapshot, State};
+use crate::stream;
 
 /// What a run has left; its files are written.
 #[derive(Debug)]
@@ -48,6 +49,21 @@ pub struct Setting {
     pub floor: Option<Floor>,
 }
 
+impl Setting {
+    /// The exit code, if the user wanted an end before the first run.
+    pub fn left_early(&self) -> Option<u8> {
+        let taken = self.signals.taken();
+        if taken > 0 {
+            stream::err("incomplete: stopped before the run began");
+        }
+        match taken {
+            0 => None,
+            1 => Some(1),
+            _ => Some(130),
+        }
+    }
+}
+
 /// The place of a run among those of its command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -60,8 +76,10 @@ pub enum Role {
     Part {
         /// For the live view, as in `run 2 of 5`.
         name: String,
-        /// It says what holds for all of them.
+        /// It says what holds for all of them ...
         is_first: bool,
+        /// ... and these are the URLs of all of them, secrets masked.
+        urls: Vec<String>,
     },
 }
 
@@ -128,7 +146,11 @@ impl Run<'_> {
         let mut shown_ns = monotonic_ns();
         self.phase_began_ns = shown_ns;
         loop {
-            let is_over = self.session.poll(POLL, |recording| window.add(recording));
+            let output = &mut self.output;
+            let is_over = self.session.poll(POLL, |recording| {
+                window.add(recording);
+                output.record(recording);
+            });
             while let Some(by) = self.signals.take() {
                 if self.interrupted(by) {
                     return true;
@@ -139,12 +161,13 @@ impl Run<'_> {
                 return false;
             }
             let now_ns = monotonic_ns();
+            self.output.advance(self.session.snapshot(), now_ns);
             let since_ns = now_ns - shown_ns;
             if since_ns >= interval_ns || is_over {
                 shown_ns = now_ns;
-                let (rate, p50_ns, p99_ns) = window.take(since_ns);
+                let seen = window.take(since_ns);
                 if !is_over {
-                    let tick = Tick { rate, p50_ns, p99_ns, ..self.tick(now_ns) };
+                    let tick = self.tick(now_ns, since_ns, &seen);
                     self.output.tick(&tick, self.session.next_snapshot());
                 }
             }
@@ -173,13 +196,16 @@ impl Run<'_> {
         self.session.cancel("interrupted twice");
         // The shards answer within a turn; a stuck one is not waited for.
         let deadline_ns = monotonic_ns() + QUIT_NS;
-        while !self.session.poll(POLL, |_| {}) && monotonic_ns() < deadline_ns {}
+        let output = &mut self.output;
+        while !self.session.poll(POLL, |recording| output.record(recording))
+            && monotonic_ns() < deadline_ns
+        {}
         let snapshot = self.session.next_snapshot().clone();
         self.output.quit(snapshot)
     }
 
-    /// The numbers of the live view, but for those of the interval.
-    fn tick(&mut self, now_ns: u64) -> Tick {
+    /// The numbers of the live view; `seen` in the last `since_ns`.
+    fn tick(&mut self, now_ns: u64, since_ns: u64, seen: &Seen) -> Tick {
         let snapshot = self.session.snapshot();
         // A phase tells of itself only with its first recording: its planned start counts too.
         let is_due = |start_ns: u64| start_ns > 0 && start_ns <= now_ns;
@@ -213,11 +239,18 @@ impl Run<'_> {
             stage,
             elapsed_ns,
             left,
-            rate: 0.0,
-            p50_ns: None,
-            p99_ns: None,
+            rate: seen.rate,
+            target: plan.schedule.as_ref().and_then(|schedule| {
+                let begin_ns = elapsed_ns.saturating_sub(since_ns);
+                let expected = |ns| schedule.profile.expected(ns);
+                let due = expected(elapsed_ns) - expected(begin_ns);
+                (elapsed_ns > begin_ns).then(|| due * 1e9 / (elapsed_ns - begin_ns) as f64)
+            }),
+            p50_ns: seen.p50_ns,
+            p99_ns: seen.p99_ns,
             failed: phase.sums.counters.failed,
             in_flight: self.session.in_flight(),
+            backlog: (seen.backlog * self.plan.cores.len() as f64).round() as u64,
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Several {
     done: Vec<Done>,
     /// What kept a run from being set up.
     error: Option<Error>,
+    /// Of all runs, secrets masked.
+    urls: Vec<String>,
     header: String,
 }
 
@@ -62,8 +64,15 @@ impl Several {
         if !plan.config.common.quiet {
             stream::err(announcement(planned, &plan.phases));
         }
-        let (done, header) = (Vec::new(), String::new());
-        Several { setting, directory, planned, done, error: None, header }
+        Several {
+            setting,
+            directory,
+            planned,
+            done: Vec::new(),
+            error: None,
+            urls: plan.endpoints.clone(),
+            header: String::new(),
+        }
     }
 
     /// One more run. False: no other one shall begin.
@@ -79,7 +88,7 @@ impl Several {
         config.repeats = 1;
         let seed = config.common.seed;
         let is_first = self.done.is_empty();
-        let role = Role::Part { name: name.clone(), is_first };
+        let role = Role::Part { name: name.clone(), is_first, urls: self.urls.clone() };
         let ended = Plan::build(config, &self.setting.host, embedded)
             .and_then(|plan| perform(plan, role, &mut self.setting));
         match ended {
@@ -111,25 +120,25 @@ impl Several {
         self.directory.as_ref()
     }
 
-    /// The exit code of the whole, and for all but 0 the reason: the gravest of all runs.
+    /// The exit code of the whole, and for all but 0 the reason.
     pub fn ending(&self) -> (u8, Option<String>) {
-        if let Some(error) = &self.error {
-            return (error.exit_code(), Some(error.to_string()));
+        self.ending_with(Vec::new())
+    }
+
+    /// The same, with what else there is to say of the whole: the gravest wins.
+    pub fn ending_with(&self, more: Vec<(u8, String)>) -> (u8, Option<String>) {
+        let of_run = |done: &Done| {
+            let reason = done.reason.as_deref().unwrap_or_default();
+            (done.code, format!("{}: {reason}", done.run.source))
+        };
+        let mut endings: Vec<(u8, String)> = self.done.iter().map(of_run).collect();
+        endings.extend(self.error.iter().map(|error| (error.exit_code(), error.to_string())));
+        endings.extend(more);
+        if self.done.len() < self.planned {
+            let reason = format!("incomplete: {} of {} runs", self.done.len(), self.planned);
+            endings.push((1, reason));
         }
-        let rank = |code: u8| GRAVEST_FIRST.iter().position(|known| *known == code);
-        let bad = || self.done.iter().filter(|done| done.code != 0);
-        let Some(gravest) = bad().min_by_key(|done| rank(done.code).unwrap_or(0)) else {
-            return match self.done.len() {
-                done if done == self.planned => (0, None),
-                done => (1, Some(format!("incomplete: {done} of {} runs ended", self.planned))),
-            };
-        };
-        let more = match bad().count() - 1 {
-            0 => String::new(),
-            more => format!("; {} more ended so or alike", display::counted(more as u64, "run")),
-        };
-        let reason = gravest.reason.as_deref().unwrap_or_default();
-        (gravest.code, Some(format!("{}: {reason}{more}", gravest.run.source)))
+        gravest(endings)
     }
 
     /// Writes the result and the report of the whole, and shows what the user wants to see.
@@ -215,5 +224,53 @@ fn whole_seconds(ns: u64) -> u64 {
     ns.div_ceil(1_000_000_000).saturating_mul(1_000_000_000)
 }
 
+/// The first of the gravest; how many others have the same code.
+fn gravest(endings: Vec<(u8, String)>) -> (u8, Option<String>) {
+    let is_bad = |(code, _): &(u8, String)| *code != 0;
+    let bad: Vec<(u8, String)> = endings.into_iter().filter(is_bad).collect();
+    let rank = |code: u8| GRAVEST_FIRST.iter().position(|known| *known == code);
+    let Some((code, reason)) = bad.iter().min_by_key(|(code, _)| rank(*code)).cloned() else {
+        return (0, None);
+    };
+    let more = match bad.iter().filter(|(other, _)| *other == code).count() - 1 {
+        0 => String::new(),
+        more => format!("; {more} more"),
+    };
+    (code, Some(reason + &more))
+}
+
 /// If several hold, the first wins.
-const GRAVEST_FIRST: [u8; 8] = [130, 2, 3, 1, 5, 6, 4, 0];
+const GRAVEST_FIRST: [u8; 7] = [130, 2, 3, 1, 5, 6, 4];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::plan_of;
+
+    #[test]
+    fn the_whole_time_is_announced_as_far_as_it_is_known() {
+        let timed = plan_of(4); // 5 s
+        let counted = Phase { duration_ns: None, requests: Some(1000), ..timed.clone() };
+        let both = Phase { requests: Some(1000), ..timed.clone() };
+        let warmup = Phase { duration_ns: Some(1_000_000_000), ..timed.clone() };
+        for (count, phases, said) in [
+            (5, vec![timed.clone()], "5 runs of 5 s: about 28 s"),
+            (2, vec![warmup, timed], "2 runs of 6 s: about 14 s"),
+            (3, vec![counted], "3 runs of 1 000 requests"),
+            (3, vec![both], "3 runs of at most 5 s: at most about 17 s"),
+        ] {
+            assert_eq!(announcement(count, &phases), said);
+        }
+    }
+
+    #[test]
+    fn the_gravest_ending_wins_and_others_alike_are_counted() {
+        let ending = |codes: &[u8]| gravest(codes.iter().map(|c| (*c, format!("{c}"))).collect());
+        assert_eq!(ending(&[0, 0]), (0, None));
+        assert_eq!(ending(&[0, 4, 0]), (4, Some("4".to_owned())));
+        assert_eq!(ending(&[4, 6, 4]), (6, Some("6".to_owned())));
+        assert_eq!(ending(&[6, 1, 4, 1, 1]), (1, Some("1; 2 more".to_owned())));
+        assert_eq!(ending(&[3, 1]).0, 3);
+        assert_eq!(ending(&[1, 3, 130]).0, 130);
+    }
+}

@@ -47,6 +47,8 @@ struct Summary {
     service_latency: Value,
     lateness: Value,
     pool_wait: Value,
+    wire_tx: Value,
+    wire_rx: Value,
     ttfb: Value,
     connect: Value,
     latency_origin: &'static str,
@@ -75,7 +77,7 @@ struct Summary {
 
 /// What of a run a summary is of.
 struct Part<'a> {
-    totals: &'a Totals,
+    totals: &'a Totals<'a>,
     assessment: Option<Assessment>,
     trust: &'a Trust,
     state: State,
@@ -182,6 +184,8 @@ fn summary(results: &Results, part: &Part) -> Summary {
         service_latency: distribution_json(&sums.service),
         lateness: distribution_json(&sums.lateness),
         pool_wait: distribution_json(&sums.pool_wait),
+        wire_tx: distribution_json(&sums.wire_tx),
+        wire_rx: distribution_json(&sums.wire_rx),
         ttfb: distribution_json(&sums.ttfb),
         connect: distribution_json(&sums.connect),
         latency_origin: if sums.has_schedule() { "scheduled" } else { "sent" },

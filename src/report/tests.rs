@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::request::secret::Secrets;
 use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, State};
-use crate::trust::{Check, Class};
+use crate::trust::{Blame, Check, Class, Interval};
 
 /// A plan of a performance phase of 5 s.
 pub fn plan_of(in_flight: u32) -> plan::Phase {
@@ -380,9 +380,9 @@ fn p(distribution: &Value, key: &str) -> Value {
 
 #[test]
 fn an_open_loop_has_its_own_figures() {
-    let blame = crate::trust::Blame { endpoint: 0.9, pool: 0.06, client: 0.04 };
+    let blame = Blame { endpoint: 0.9, pool: 0.06, client: 0.04 };
     let trust = Trust {
-        intervals: vec![crate::trust::Interval {
+        intervals: vec![Interval {
             milli: 99_000,
             low_ns: 2_800_000,
             high_ns: 2_900_000,

@@ -165,7 +165,7 @@ fn incomplete(snapshot: &Snapshot) -> Option<String> {
 
 /// The most frequent failure of the tracked phases, with what its first occurrence said.
 fn first_failure(snapshot: &Snapshot) -> String {
-    let failures = Totals::of(snapshot.tracked()).sums.failures;
+    let failures = Totals::of(snapshot.tracked()).sums.failures.clone();
     let Some((kind, tally)) = failures.iter().max_by_key(|(_, tally)| tally.count) else {
         return String::new();
     };

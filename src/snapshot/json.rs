@@ -106,7 +106,7 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
         timestamp_ns: snapshot.timestamp_ns,
         state: snapshot.state.name(),
         n_pending_tasks: snapshot.pending(),
-        metrics: counters(run_counters(snapshot))
+        metrics: counters(counters_of(snapshot, &tracked, &all))
             // Connections mostly open before the tracked phases, so their series is that of the
             // whole run.
             .chain(series(&tracked.sums, &all.sums.connect))
@@ -136,8 +136,10 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
 
 /// Every counter of the run: those of endpoints first, in its order.
 pub fn run_counters(snapshot: &Snapshot) -> Vec<(&'static str, u64)> {
-    let all = Totals::of(&snapshot.phases);
-    let tracked = Totals::of(snapshot.tracked());
+    counters_of(snapshot, &Totals::of(snapshot.tracked()), &Totals::of(&snapshot.phases))
+}
+
+fn counters_of(snapshot: &Snapshot, tracked: &Totals, all: &Totals) -> Vec<(&'static str, u64)> {
     let mut list = vec![
         ("total_samples_issued", all.sums.counters.issued),
         ("total_samples_completed", all.sums.counters.completed),
@@ -153,7 +155,7 @@ pub fn run_counters(snapshot: &Snapshot) -> Vec<(&'static str, u64)> {
         ("total_duration_ns", snapshot.total_duration_ns()),
     ]);
     let counted_above = ["samples_issued", "samples_completed", "samples_failed"];
-    list.extend(own_counters(&all).into_iter().filter(|(name, _)| !counted_above.contains(name)));
+    list.extend(own_counters(all).into_iter().filter(|(name, _)| !counted_above.contains(name)));
     list
 }
 
@@ -290,6 +292,7 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
         "waits_other_shard_free_ns",
     ];
     let is_open = totals.sums.has_schedule();
+    let has_wire_stamps = totals.sums.has_wire_stamps();
     let mut list: Vec<_> = totals
         .sums
         .counters
@@ -297,6 +300,7 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
         .filter(|(name, _)| is_open || !OPEN_LOOP.contains(name))
         // Told as goodput, where goals were given.
         .filter(|(name, _)| *name != "good")
+        .filter(|(name, _)| has_wire_stamps || !name.starts_with("wire_stamps"))
         .map(|(name, value)| match name {
             "scheduled" => ("samples_scheduled", value),
             "dropped" => ("samples_dropped", value),
@@ -341,6 +345,10 @@ fn series(sums: &Sums, connect: &Distribution) -> Vec<Metric> {
         list.push(one_series("lateness_ns", &sums.lateness));
         list.push(one_series("pool_wait_ns", &sums.pool_wait));
         list.push(one_series("dispatch_latency_ns", &sums.since_dispatch));
+    }
+    if sums.has_wire_stamps() {
+        list.push(one_series("wire_tx_ns", &sums.wire_tx));
+        list.push(one_series("wire_rx_ns", &sums.wire_rx));
     }
     list
 }

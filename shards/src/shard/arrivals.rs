@@ -89,12 +89,13 @@ impl Arrivals {
         }
     }
 
-    /// What was not drawn, for control to count.
-    pub(super) fn into_rest(self) -> Option<Rest> {
+    /// What was not drawn and is before an offset, for control to count.
+    pub(super) fn into_rest(self, end_ns: u64) -> Option<Rest> {
         match self {
-            Arrivals::Own { schedule, .. } => {
-                schedule.map(|schedule| Rest { pending: None, schedule })
-            }
+            Arrivals::Own { schedule, .. } => schedule.map(|mut schedule| {
+                schedule.skip_count(end_ns, 0);
+                Rest { pending: None, schedule }
+            }),
             Arrivals::Timer { .. } => None,
         }
     }

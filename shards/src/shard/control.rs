@@ -257,6 +257,7 @@ impl Shard {
             carried.filter(|query| query.phase == of_phase).map(waiting_ns).sum();
         self.hand_over(NO_PHASE);
         let active = self.active.take().expect("the caller has looked");
+        let length_ns = active.take_limit_ns().saturating_sub(active.plan.start_ns);
         self.tell(Message::PhaseEnded {
             shard: self.plan.index,
             phase: active.plan.index,
@@ -266,7 +267,7 @@ impl Shard {
             in_flight_at_end: active.in_flight,
             survivors_ns: backlog_ns + in_flight_ns,
             rest: match active.issuing {
-                Issuing::Open { arrivals, .. } => arrivals.into_rest(),
+                Issuing::Open { arrivals, .. } => arrivals.into_rest(length_ns),
                 Issuing::Closed { .. } => None,
             },
         });

@@ -34,7 +34,7 @@ impl Backlog {
         self.len
     }
 
-    fn has(&self, target: u32) -> bool {
+    pub(super) fn has(&self, target: u32) -> bool {
         !self.queues[target as usize].is_empty()
     }
 

@@ -283,6 +283,8 @@ impl Shard {
             self.take_commands();
             self.advance();
             self.pump();
+            #[cfg(test)]
+            self.assert_served();
             let sent = self.unsent.len();
             let before_ns = self.stamp_sends();
             self.link.live.show(self.in_flight, self.pool.free_count() as u64);

@@ -16,7 +16,7 @@ use crate::phase::{
 use crate::query::{Address, Request, RequestTable, Target};
 use crate::reactor::{EngineChoice, Reactor};
 use crate::recorder::{Counters, Instant, Parts, Recording, Series};
-use crate::schedule::hash_of;
+use crate::schedule::{Arrival, hash_of};
 use crate::sim::{Sim, SimEndpoint};
 use crate::timer::Dispatch;
 
@@ -164,16 +164,19 @@ impl Totals {
     }
 
     /// The entries that the shard left in its schedule, as control counts them.
-    fn count_rest(&mut self, rest: Option<Rest>, issue_end_ns: u64) {
-        let Some(rest) = rest else { return };
-        let start_ns = if self.planned_ns > 0 { self.planned_ns } else { self.start_ns };
-        let length_ns = issue_end_ns - start_ns;
-        let left = rest.pending.into_iter().chain(*rest.schedule);
-        for arrival in left.take_while(|arrival| arrival.offset_ns < length_ns) {
+    fn count_rest(&mut self, rest: impl Iterator<Item = Arrival>) {
+        for arrival in rest {
             self.counters.scheduled += 1;
             self.counters.untaken += 1;
             self.schedule_hash = self.schedule_hash.wrapping_add(hash_of(arrival));
         }
+    }
+
+    /// Those that the timer kept, which does not know when the shard ended its issuing.
+    fn count_kept(&mut self, rest: Rest) {
+        let length_ns = self.issue_end_ns.saturating_sub(self.planned_ns);
+        let kept = rest.pending.into_iter().chain(*rest.schedule);
+        self.count_rest(kept.take_while(|arrival| arrival.offset_ns < length_ns));
     }
 
     /// Latencies, sorted, compared within the bucket error of 0.1 %.
@@ -247,7 +250,9 @@ impl Setup {
         Shard::new(self.plan, link, Reactor::Sim(Box::new(sim))).run();
         let ready = collect(&messages, &mut totals);
         for (totals, timer) in totals.iter_mut().zip(timers) {
-            totals.count_rest(timer.and_then(|timer| timer.take_rest()), totals.issue_end_ns);
+            if let Some(rest) = timer.and_then(|timer| timer.take_rest()) {
+                totals.count_kept(rest);
+            }
             totals.assert_conserved();
         }
         (*ready, totals)
@@ -287,7 +292,7 @@ fn collect(messages: &Receiver<Message>, totals: &mut [Totals]) -> Box<Ready> {
                 totals.issue_end_ns = issue_end_ns;
                 totals.end_ns = end_ns;
                 totals.in_flight_at_end = in_flight_at_end;
-                totals.count_rest(rest, issue_end_ns);
+                totals.count_rest(rest.into_iter().flat_map(|rest| *rest.schedule));
                 left -= 1;
             }
             Message::Refused { reason, .. } => panic!("{reason}"),

@@ -115,7 +115,8 @@ impl Uring {
         if submitter.register_ring_fd().is_ok() {
             features.push("ring-fd");
         }
-        features.extend(["multishot-recv", "buf-ring"]);
+        features.push(if wire_stamps { "multishot-recvmsg" } else { "multishot-recv" });
+        features.push("buf-ring");
         let closed =
             Socket { fd: -1, generation: 0, rest: (0, 0), is_sending: false, piece: 0, sent_in: 0 };
         let mut uring = Uring {
@@ -404,8 +405,9 @@ impl Uring {
 
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
-            // SAFETY: what entries name by pointer (the arena, the addresses, buffers) is owned by
-            // `self` and lives until `Drop` has seen the last completion.
+            // SAFETY: what entries name by pointer (the arena, the addresses, buffers, headers) is
+            // owned by `self` and lives until `Drop` has seen the last completion; the control
+            // message that a header of `Wire` names is static.
             if unsafe { self.sq.push(entry) }.is_ok() {
                 return;
             }

@@ -125,8 +125,11 @@ impl Wire {
     /// The stamp of the last request, if it was sampled and the stamp has come, CLOCK_REALTIME ns.
     /// Not awaited any more.
     pub(super) fn take_sent_ns(&mut self, slot: u32, fd: RawFd) -> Option<u64> {
-        self.sockets[slot as usize].awaited?;
-        self.drain(slot, fd);
+        let stamped = &self.sockets[slot as usize];
+        stamped.awaited?;
+        if stamped.sent_ns.is_none() {
+            self.drain(slot, fd);
+        }
         let stamped = &mut self.sockets[slot as usize];
         stamped.awaited = None;
         stamped.sent_ns.take()
