@@ -166,6 +166,11 @@ impl Line {
     }
 }
 
+/// Whether an earlier line has told what made us late or blind: once is enough.
+fn is_cause_named(checks: &[Check]) -> bool {
+    checks.iter().any(|check| matches!(check.id, "D1" | "D3" | "D6") && check.level > Level::Ok)
+}
+
 /// Judges a phase that has ended.
 pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Trust {
     let facts = Facts::new(snapshot, phase, plan);
@@ -179,12 +184,12 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     checks.push(accounts::conservation(&facts));
     if facts.is_open {
         checks.push(dispatch::shortfall(&facts));
-        checks.push(arrivals::fit(&facts));
+        checks.push(arrivals::fit(&facts, is_cause_named(&checks)));
         checks.push(resolution::saturation(&facts));
     }
-    checks.push(resolution::loop_gap(&facts));
+    checks.push(resolution::loop_gap(&facts, is_cause_named(&checks)));
     checks.push(clock::clock(&facts));
-    checks.push(causes::host(&facts, &mut marks));
+    checks.push(causes::host(&facts, is_cause_named(&checks), &mut marks));
     if facts.is_open {
         checks.push(endpoint::pool_wait(&facts, is_unstable));
     }

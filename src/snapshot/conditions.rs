@@ -181,8 +181,8 @@ mod tests {
                 "/proc/sys/kernel/sched_rt_runtime_us" => "950000\n",
                 "/proc/sys/kernel/sched_rt_period_us" => "1000000\n",
                 "/proc/self/stat" => {
-                    "7 (a) b) R 6 6 2 0 -1 4194304 101 0 0 0 0 0 0 0 20 0 1 0 125 313 418 184 94 95 \
-                     14 0 0 0 0 0 0 0 0 0 17 3 50 1 0 0 0 94 95 96 14 14 14 14 0"
+                    "7 (a) b) R 6 6 2 0 -1 4194304 101 0 0 0 0 0 0 0 20 0 1 0 125 313 418 184 94 \
+                     95 14 0 0 0 0 0 0 0 0 0 17 3 50 1 0 0 0 94 95 96 14 14 14 14 0"
                 }
                 _ => files.iter().find(|(name, _)| path == format!("{cpu}/{name}"))?.1,
             };
@@ -224,8 +224,8 @@ mod tests {
 
     #[test]
     fn stolen_time_is_that_of_the_cores_own_line() {
-        let stat = "cpu  1 2 3 4 5 6 7 999 0 0\ncpu0 1 2 3 4 5 6 7 310 0 0\ncpu1 1 2 3 4 5 6 7 259\n\
-                    cpu10 1 2 3 4 5 6 7 8 0 0\nintr 5\n";
+        let stat = "cpu  1 2 3 4 5 6 7 999 0 0\ncpu0 1 2 3 4 5 6 7 310 0 0\n\
+                    cpu1 1 2 3 4 5 6 7 259\ncpu10 1 2 3 4 5 6 7 8 0 0\nintr 5\n";
         let told = [0, 1, 10, 2].map(|core| stolen(stat, core));
         assert_eq!(told, [Some(310), Some(259), Some(8), None]);
         assert_eq!(stolen("", 0), None);

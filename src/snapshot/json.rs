@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ClockFacts, Distribution, Host, PERCENTILES, PhaseTotals, Snapshot, Sums, Totals, count_needed,
+    ClockFacts, Conditions, Distribution, Host, PERCENTILES, PhaseTotals, Snapshot, Sums, Totals,
+    count_needed,
 };
 
 /// Version of the keys; rises when one changes its meaning.
@@ -45,6 +46,7 @@ struct HostFacts<'a> {
     /// Kernel CPU ids of the shards; null where one could not be pinned.
     shard_cores: &'a [Option<usize>],
     clock: Value,
+    conditions: Value,
 }
 
 #[derive(Serialize)]
@@ -62,6 +64,8 @@ struct PhaseDocument<'a> {
     last_complete_ns: Option<u64>,
     load_end_ns: Option<u64>,
     schedule_hash: Option<String>,
+    in_flight_peaks: &'a [u64],
+    steals: Vec<Value>,
 }
 
 #[derive(Serialize)]
@@ -118,6 +122,7 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
             cpus: host.cpus,
             shard_cores: &snapshot.cores,
             clock: clock(&snapshot.clock),
+            conditions: conditions(&snapshot.conditions),
         },
         engine: json!({
             "name": snapshot.engine.name,
@@ -201,6 +206,21 @@ fn clock(facts: &ClockFacts) -> Value {
     })
 }
 
+fn conditions(facts: &Conditions) -> Value {
+    json!({
+        "governor": known(&facts.governor),
+        "turbo": facts.turbo,
+        "idle_driver": known(&facts.idle_driver),
+        "deepest_sleep": known(&facts.deepest_sleep),
+        "wake_us": facts.wake_us,
+        "smt": facts.smt,
+        "isolated": known(&facts.isolated),
+        "tickless": known(&facts.tickless),
+        "clocksource": known(&facts.clocksource),
+        "policy": known(facts.policy),
+    })
+}
+
 fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
     let happened = |instant: u64| (instant > 0).then_some(instant);
     let totals = Totals::of([phase]);
@@ -225,6 +245,18 @@ fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
         last_complete_ns: happened(phase.last_complete_ns),
         load_end_ns: happened(phase.load_end_ns),
         schedule_hash: hash_text(&phase.sums),
+        in_flight_peaks: &phase.in_flight_peaks,
+        steals: phase
+            .steals
+            .iter()
+            .map(|steal| {
+                json!({
+                    "core": steal.core,
+                    "over_ns": steal.over_ns,
+                    "stolen_ns": steal.stolen_ns,
+                })
+            })
+            .collect(),
     }
 }
 
@@ -385,7 +417,8 @@ mod tests {
         assert_eq!(latency["type"], "series");
         let phase = &document["phases"][0];
         let expected = "name phase_type state metrics failures status_codes start_ns \
-             issue_end_ns end_ns first_sent_ns last_complete_ns load_end_ns schedule_hash";
+             issue_end_ns end_ns first_sent_ns last_complete_ns load_end_ns schedule_hash \
+             in_flight_peaks steals";
         assert_eq!(keys(phase), expected);
     }
 

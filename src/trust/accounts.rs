@@ -66,8 +66,8 @@ pub(super) fn little(facts: &Facts) -> Check {
         mean.map_or(String::new(), |mean| format!("{mean:.2} requests present on average; "));
     if area_ns > 0.0 && unfinished_ns / area_ns > UNFINISHED_WARN {
         let reason = format!(
-            "{mean}{} of their time belongs to requests that had no end yet, so no latency tells of \
-             it: a longer --drain-timeout",
+            "{mean}{} of their time belongs to requests that had no end yet, so no latency tells \
+             of it: a longer --drain-timeout",
             percent(unfinished_ns / area_ns)
         );
         return LITTLE.says(Level::Warn, value, reason);
@@ -105,7 +105,7 @@ pub(super) fn clamped(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
         Level::Ok => HISTOGRAM.says(
             level,
             value,
-            "every value between 1 ns and 1 h; buckets at most 0.1 % wide; minimum and maximum exact",
+            "every value within 1 ns to 1 h; buckets at most 0.1 % wide; minimum and maximum exact",
         ),
         Level::Warn => HISTOGRAM.says(
             level,

@@ -39,8 +39,8 @@ const TOGETHER_NS: f64 = 100.0;
 
 const FIT: Line = Line { id: "D4", name: "arrival fit", class: Class::Instrument, unit: "" };
 
-/// D4.
-pub(super) fn fit(facts: &Facts) -> Check {
+/// D4. `is_named`: the cause has been told already.
+pub(super) fn fit(facts: &Facts, is_named: bool) -> Check {
     let Some(schedule) = &facts.plan.schedule else {
         return FIT.says(Level::Ok, None, "no schedule");
     };
@@ -54,10 +54,14 @@ pub(super) fn fit(facts: &Facts) -> Check {
         return FIT.says(Level::Ok, None, reason);
     }
     match schedule.process {
-        Process::Constant { jitter } => even(facts, &sample, jitter),
-        Process::Poisson => random(facts, schedule, &sample, 1.0),
-        Process::Gamma { shape } => random(facts, schedule, &sample, shape),
+        Process::Constant { jitter } => even(facts, &sample, jitter, is_named),
+        Process::Poisson => random(facts, schedule, &sample, 1.0, is_named),
+        Process::Gamma { shape } => random(facts, schedule, &sample, shape, is_named),
     }
+}
+
+fn cause(facts: &Facts, is_named: bool) -> String {
+    if is_named { "for the cause said above".to_owned() } else { causes(facts) }
 }
 
 /// Sampled instants in the unit-rate process.
@@ -124,7 +128,13 @@ fn expected(profile: &Profile, offset_ns: u64, after_ns: f64) -> f64 {
 }
 
 /// Poisson and gamma: the distance of the gaps from their distribution.
-fn random(facts: &Facts, schedule: &SchedulePlan, sample: &Sample, shape: f64) -> Check {
+fn random(
+    facts: &Facts,
+    schedule: &SchedulePlan,
+    sample: &Sample,
+    shape: f64,
+    is_named: bool,
+) -> Check {
     let null = if shape == 1.0 {
         Null::Exponential { mean: 1.0 }
     } else {
@@ -138,8 +148,8 @@ fn random(facts: &Facts, schedule: &SchedulePlan, sample: &Sample, shape: f64) -
     let is_chance = ks.p >= CHANCE_MAX;
     let (mut level, cause) = match effect {
         _ if is_chance => (Level::Ok, String::new()),
-        effect if effect > DISTANCE_FAIL => (Level::Fail, causes(facts)),
-        effect if effect > DISTANCE_WARN => (Level::Warn, causes(facts)),
+        effect if effect > DISTANCE_FAIL => (Level::Fail, cause(facts, is_named)),
+        effect if effect > DISTANCE_WARN => (Level::Warn, cause(facts, is_named)),
         _ => (Level::Ok, String::new()),
     };
     let mut reason = format!(
@@ -215,7 +225,7 @@ fn at_the_send(facts: &Facts, schedule: &SchedulePlan, null: &Null) -> Option<f6
 }
 
 /// Equal gaps: how much they vary beyond their planned jitter.
-fn even(facts: &Facts, sample: &Sample, jitter: f64) -> Check {
+fn even(facts: &Facts, sample: &Sample, jitter: f64, is_named: bool) -> Check {
     // Both ends of a gap move by up to `jitter` of it, uniformly.
     let planned = jitter * (2.0f64 / 3.0).sqrt();
     let beyond = |gaps: &[f64]| {
@@ -232,15 +242,15 @@ fn even(facts: &Facts, sample: &Sample, jitter: f64) -> Check {
         _ => Level::Ok,
     };
     let mut reason = format!(
-        "gaps vary by {} of their mean beyond the plan ({} without the oddest hundredth); {} closer \
-         than 100 ns ({} gaps)",
+        "gaps vary by {} of their mean beyond the plan ({} without the oddest hundredth); {} \
+         closer than 100 ns ({} gaps)",
         percent(all),
         percent(steady),
         percent(sample.together),
         grouped(sample.gaps.len() as u64)
     );
     if level > Level::Ok {
-        reason = format!("{}; {reason}", causes(facts));
+        reason = format!("{}; {reason}", cause(facts, is_named));
     } else if jitter == 0.0 {
         reason +=
             "; equal gaps can keep step with what the endpoint does at intervals: --jitter 10%";

@@ -75,8 +75,8 @@ fn stolen(steals: &[Steal]) -> Option<(f64, u64, usize)> {
     (over_ns > 0).then(|| (stolen_ns as f64 / over_ns as f64, stolen_ns, worst.core))
 }
 
-/// D8.
-pub(super) fn host(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
+/// D8. `is_named`: the cause has been told already.
+pub(super) fn host(facts: &Facts, is_named: bool, marks: &mut Vec<Mark>) -> Check {
     let counters = &facts.counters;
     let pauses = Pauses::of(facts);
     let hiccups_ns = counters.hiccups_ns.max(pauses.total_ns);
@@ -115,7 +115,8 @@ pub(super) fn host(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
     if is_noisy {
         let reason = format!("the client stood still for {} of the time", percent(lost));
         marks.extend(marks_beyond(lost, &reason));
-        parts.insert(0, causes(facts));
+        let cause = if is_named { "it is the cause said above".to_owned() } else { causes(facts) };
+        parts.insert(0, cause);
     }
     let level = if is_noisy || throttle.is_some() { Level::Warn } else { Level::Ok };
     HOST.says(level, Some(lost * 100.0), parts.join("; "))

@@ -41,8 +41,8 @@ pub(super) fn saturation(facts: &Facts) -> Check {
     SATURATION.says(Level::Ok, Some(busy * 100.0), reason)
 }
 
-/// D6: how long a shard could not see what came.
-pub(super) fn loop_gap(facts: &Facts) -> Check {
+/// D6: how long a shard could not see what came. `is_named`: the host's part has been told already.
+pub(super) fn loop_gap(facts: &Facts, is_named: bool) -> Check {
     let Counters { completion_overflows, receive_buffer_waits, enters, receives, .. } =
         facts.counters;
     let p99 =
@@ -66,13 +66,16 @@ pub(super) fn loop_gap(facts: &Facts) -> Check {
     let mut level = Level::Ok;
     if let Some(share) = share.filter(|share| *share > ERROR_WARN) {
         level = Level::Warn;
-        let what = if wakeup_ns >= gap_ns {
-            let asleep = "wake-ups come late, so answers seem slower: --spin, or --timer inline";
-            host_causes(facts).unwrap_or_else(|| asleep.to_owned())
-        } else {
-            let many = "each turn takes in many answers: more --cores, or fewer connections";
-            let cause = known_causes(facts).unwrap_or_else(|| many.to_owned());
-            format!("turns are long: {cause}")
+        let host = host_causes(facts);
+        let what = match host {
+            Some(_) if is_named => "for the cause said above".to_owned(),
+            Some(host) => host,
+            None if wakeup_ns >= gap_ns => {
+                "wake-ups come late, so answers seem slower: --spin, or --timer inline".to_owned()
+            }
+            None => known_causes(facts).unwrap_or_else(|| {
+                "each turn takes in many answers: more --cores, or fewer connections".to_owned()
+            }),
         };
         reason =
             format!("stamps are off by up to {} of the median; {what}; {reason}", percent(share));

@@ -87,7 +87,11 @@ pub(super) fn interval_check(
             None => "its 95 % interval has no upper end".to_owned(),
             Some(half) if half > HALF_WIDTH_MAX => format!("95 % interval ±{}", percent(half)),
             _ if interval.n_eff * ALIKE_MAX < count => {
-                format!("{count:.0} answers are worth {:.0} independent ones", interval.n_eff)
+                format!(
+                    "{} answers are worth {:.0} independent ones",
+                    grouped(count as u64),
+                    interval.n_eff
+                )
             }
             _ => continue,
         };
