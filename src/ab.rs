@@ -128,8 +128,8 @@ fn fill_in(flags: &mut LoadFlags) {
 fn check(config: &Config) -> Result<(), Error> {
     if (config.repeats as usize) < BLOCKS_MIN {
         return Err(Error::usage(format!(
-            "--repeats got `{}`; allowed in ab: {BLOCKS_MIN} to 1000 blocks, as with 3 a single odd \
-             run decides",
+            "--repeats got `{}`; allowed in ab: {BLOCKS_MIN} to 1000 blocks, as with 3 a single \
+             odd run decides",
             config.repeats
         )));
     }

@@ -55,14 +55,15 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     Ok(ended.code)
 }
 
-/// What the runs of a command share; the floor of this host first, if that is asked for. Signals are
-/// ours from here on, and not before: a name server that does not answer is left by Ctrl-C as in
+/// What the runs of a command share; the floor of this host first, if that is asked for. Signals
+/// are ours from here on, and not before: a name server that does not answer is left by Ctrl-C as in
 /// any program.
 pub fn prepare(plan: &Plan, host: Host, calibrator: Calibrator) -> Result<Setting, Error> {
     let signals = Signals::install()?;
     let mut setting = Setting { host, signals, calibrator: Some(calibrator), floor: None };
     if plan.floor {
         match floor::measure(plan, &mut setting) {
+            Ok(None) if setting.signals.taken() == 0 => stream::err("no floor: it was cut short"),
             Ok(floor) => setting.floor = floor,
             Err(error) => stream::err(report::printable(&format!("no floor: {error}"))),
         }

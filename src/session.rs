@@ -334,8 +334,8 @@ impl Session {
         self.is_over()
     }
 
-    /// Ends the measured phase when its percentile is known as well as was asked for; looked at each
-    /// second.
+    /// Ends the measured phase when its percentile is known as well as was asked for; looked at
+    /// each second.
     fn note_precision(&mut self, now_ns: u64) {
         let Some(precision) = self.plan.precision else { return };
         let index = self.progress.len() - 1;

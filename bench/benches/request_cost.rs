@@ -22,7 +22,8 @@ mod linux {
     };
     use loadgen_shards::query::{Address, Request, RequestTable, Target};
     use loadgen_shards::reactor::{EngineChoice, Reactor};
-    use loadgen_shards::recorder::Series;
+    use loadgen_shards::recorder::{Recording, Series, Stamps};
+    use loadgen_shards::schedule::{Process, Profile, Schedule, SchedulePlan};
     use loadgen_shards::shard::{Link, Shard, ShardPlan};
     use loadgen_shards::sim::{Sim, SimEndpoint};
     use loadgen_shards::token::{Operation, Token};
@@ -31,6 +32,7 @@ mod linux {
     pub fn benches(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group("request");
         group.bench_function("parse_stamps_histograms", request);
+        group.bench_function("open_loop_stamps_histograms", open_loop_instrument);
         group.bench_function("shard_on_sim", |bencher| bencher.iter_custom(shard_on_sim));
         group.finish();
         let mut group = criterion.benchmark_group("part");
@@ -40,6 +42,7 @@ mod linux {
         group.bench_function("wheel_set", wheel_set);
         group.bench_function("token_round_trip", token_round_trip);
         group.bench_function("positions_claim", positions_claim);
+        group.bench_function("schedule_entry", schedule_entry);
         group.finish();
     }
 
@@ -91,6 +94,46 @@ mod linux {
             service.record(latency_ns + complete_ns - sent_ns);
             body_bytes
         });
+    }
+
+    /// What our own stamps and histograms of an open loop cost a request: three reads of the clock
+    /// (due, send, receive) and all series, as when no batch shares a stamp.
+    fn open_loop_instrument(bencher: &mut Bencher<'_>) {
+        let clock = clock();
+        let (mut recording, mut latencies) = (Recording::default(), latencies());
+        bencher.iter(|| {
+            let dispatched_ns = clock.now_ns();
+            let sent_ns = clock.now_ns();
+            let received_ns = clock.now_ns();
+            let latency_ns = latencies.next().unwrap_or(0);
+            let scheduled_ns = dispatched_ns - latency_ns % 512;
+            recording.lateness.record(dispatched_ns - scheduled_ns);
+            recording.pool_wait.record(0);
+            recording.success(
+                &Stamps {
+                    scheduled_ns,
+                    dispatched_ns,
+                    ready_ns: dispatched_ns,
+                    sent_ns,
+                    first_byte_ns: received_ns + latency_ns,
+                    complete_ns: received_ns + latency_ns,
+                },
+                None,
+            );
+        });
+    }
+
+    /// One entry of a Poisson schedule, drawn and kept by the only shard.
+    fn schedule_entry(bencher: &mut Bencher<'_>) {
+        let mut schedule = Schedule::new(&SchedulePlan {
+            process: Process::Poisson,
+            profile: Arc::new(Profile::constant(1e6).expect("a valid rate")),
+            seed: 42,
+            stream: 0,
+            count: None,
+            end_ns: None,
+        });
+        bencher.iter(|| schedule.next());
     }
 
     fn parse(bencher: &mut Bencher<'_>) {

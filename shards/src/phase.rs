@@ -12,6 +12,7 @@ use crate::failure::Failures;
 use crate::limits::{CLAIM_LIMIT, FIT_BLOCK, FIT_BLOCKS};
 use crate::order::SampleOrder;
 use crate::reactor::EngineReport;
+pub use crate::recorder::Goals;
 use crate::recorder::Recording;
 use crate::schedule::{Arrival, Schedule};
 use crate::sys::wake::Waker;
@@ -202,27 +203,6 @@ pub struct Timeouts {
     pub connect_ns: u64,
     /// Between bytes while a response is awaited.
     pub idle_ns: u64,
-}
-
-/// What a completed query must keep to count as good, ns, inclusive; `u64::MAX` where it need not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Goals {
-    /// Headline latency: from the schedule, in closed loop from the send.
-    pub latency_ns: u64,
-    /// From the send to the last byte.
-    pub service_ns: u64,
-    /// From the send to the first byte.
-    pub ttfb_ns: u64,
-}
-
-impl Goals {
-    /// None at all: the begin of a list.
-    pub const NONE: Goals = Goals { latency_ns: u64::MAX, service_ns: u64::MAX, ttfb_ns: u64::MAX };
-
-    /// Whether a query with these times keeps all of them.
-    pub fn are_kept(&self, latency_ns: u64, service_ns: u64, ttfb_ns: u64) -> bool {
-        latency_ns <= self.latency_ns && service_ns <= self.service_ns && ttfb_ns <= self.ttfb_ns
-    }
 }
 
 /// How a shard passes the time until something is due.

@@ -309,6 +309,44 @@ impl StatusTable {
     }
 }
 
+/// What a completed query must keep to count as good, ns, inclusive; `u64::MAX` where it need not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goals {
+    /// Headline latency: from the schedule, in closed loop from the send.
+    pub latency_ns: u64,
+    /// From the send to the last byte.
+    pub service_ns: u64,
+    /// From the send to the first byte.
+    pub ttfb_ns: u64,
+}
+
+impl Goals {
+    /// None at all: the begin of a list.
+    pub const NONE: Goals = Goals { latency_ns: u64::MAX, service_ns: u64::MAX, ttfb_ns: u64::MAX };
+
+    /// Whether a query with these times keeps all of them.
+    pub fn are_kept(&self, latency_ns: u64, service_ns: u64, ttfb_ns: u64) -> bool {
+        latency_ns <= self.latency_ns && service_ns <= self.service_ns && ttfb_ns <= self.ttfb_ns
+    }
+}
+
+/// When what happened to a completed query, CLOCK_MONOTONIC ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// T0; 0 in closed loop.
+    pub scheduled_ns: u64,
+    /// T1.
+    pub dispatched_ns: u64,
+    /// T1p.
+    pub ready_ns: u64,
+    /// T2.
+    pub sent_ns: u64,
+    /// T4.
+    pub first_byte_ns: u64,
+    /// T8.
+    pub complete_ns: u64,
+}
+
 /// An instant of a sampled position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instant {
@@ -444,6 +482,43 @@ impl Recording {
         self.wire_error_ns = 0;
     }
 
+    /// Enters a success into every series that its loop has.
+    pub fn success(&mut self, stamps: &Stamps, goals: Option<&Goals>) {
+        let &Stamps { scheduled_ns, dispatched_ns, ready_ns, sent_ns, first_byte_ns, complete_ns } =
+            stamps;
+        let is_open = scheduled_ns > 0;
+        let service_ns = complete_ns.saturating_sub(sent_ns);
+        let ttfb_ns = first_byte_ns.saturating_sub(sent_ns);
+        let since_ns = if is_open { scheduled_ns } else { sent_ns };
+        let latency_ns = complete_ns.saturating_sub(since_ns);
+        self.counters.completed += 1;
+        self.last_complete_ns = self.last_complete_ns.max(complete_ns);
+        self.service.record(service_ns);
+        self.ttfb.record(ttfb_ns);
+        if let Some(goals) = goals {
+            let is_good = goals.are_kept(latency_ns, service_ns, ttfb_ns);
+            self.counters.good += u64::from(is_good);
+        }
+        let is_in_order = sent_ns <= first_byte_ns && first_byte_ns <= complete_ns;
+        self.counters.negative_intervals += u64::from(!is_in_order);
+        if !is_open {
+            return;
+        }
+        self.latency.record(latency_ns);
+        self.since_dispatch.record(complete_ns.saturating_sub(dispatched_ns));
+        let is_in_order =
+            scheduled_ns <= dispatched_ns && dispatched_ns <= ready_ns && ready_ns <= sent_ns;
+        self.counters.negative_intervals += u64::from(!is_in_order);
+        let parts = Parts {
+            count: 1,
+            lateness_ns: dispatched_ns.saturating_sub(scheduled_ns),
+            pool_wait_ns: ready_ns.saturating_sub(dispatched_ns),
+            prepare_ns: sent_ns.saturating_sub(ready_ns),
+            service_ns,
+        };
+        self.breakdown.record(latency_ns, &parts);
+    }
+
     /// Makes room for the samples of the arrival fit.
     pub fn reserve_fit(&mut self) {
         self.fit_dispatched.reserve_exact(FIT_SAMPLES_LIMIT);
@@ -517,5 +592,47 @@ mod tests {
         assert_eq!(sum.all().count, 6);
         sum.reset();
         assert_eq!(sum.all(), Parts::default());
+    }
+
+    #[test]
+    fn a_success_of_a_schedule_is_in_every_series_and_its_parts_add_up() {
+        let mut recording = Recording::default();
+        let stamps = Stamps {
+            scheduled_ns: 1_000,
+            dispatched_ns: 1_200,
+            ready_ns: 1_700,
+            sent_ns: 1_800,
+            first_byte_ns: 5_000,
+            complete_ns: 6_000,
+        };
+        let goals = Goals { latency_ns: 5_000, ..Goals::NONE };
+        recording.success(&stamps, Some(&goals));
+        recording.success(&stamps, Some(&Goals { latency_ns: 4_999, ..goals }));
+        let totals = [&recording.latency, &recording.since_dispatch, &recording.service];
+        assert_eq!(totals.map(|series| series.total), [10_000, 9_600, 8_400]);
+        let parts = recording.breakdown.all();
+        assert_eq!((parts.lateness_ns, parts.pool_wait_ns), (400, 1_000));
+        assert_eq!((parts.prepare_ns, parts.total_ns()), (200, 10_000));
+        assert_eq!((recording.counters.good, recording.counters.negative_intervals), (1, 0));
+        recording.success(&Stamps { sent_ns: 1_600, ..stamps }, None);
+        assert_eq!(recording.counters.negative_intervals, 1, "sent before it had a connection");
+    }
+
+    #[test]
+    fn a_success_of_a_closed_loop_has_no_schedule() {
+        let mut recording = Recording::default();
+        recording.success(
+            &Stamps {
+                scheduled_ns: 0,
+                dispatched_ns: 900,
+                ready_ns: 0,
+                sent_ns: 1_000,
+                first_byte_ns: 2_000,
+                complete_ns: 3_000,
+            },
+            Some(&Goals { latency_ns: 2_000, ..Goals::NONE }),
+        );
+        assert_eq!((recording.service.total, recording.latency.count()), (2_000, 0));
+        assert_eq!((recording.counters.good, recording.counters.negative_intervals), (1, 0));
     }
 }

@@ -30,6 +30,11 @@ pub fn text(experiment: &Experiment, runs: &Several) -> String {
         let (outcome, detail) = (judgement.outcome.name(), &judgement.detail);
         lines.push(format!("  fail-if {}  {outcome}: {detail}", judgement.expression));
     }
+    let untrusted = runs.done().iter().filter(|done| done.run.is_untrusted()).count();
+    if untrusted > 0 {
+        let of = counted(runs.done().len() as u64, "run");
+        lines.push(format!("  trust   {untrusted} of {of} not to be believed (trust FAIL)"));
+    }
     if let Some(directory) = runs.directory() {
         let path = directory.path().display();
         lines.push(format!("  files   {path}/  (a-01, a-02, b-01, ...)"));

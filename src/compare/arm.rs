@@ -123,8 +123,8 @@ fn paths(part: &str) -> Result<Vec<PathBuf>, String> {
     if paths.is_empty() { Err(format!("nothing matches {}", shown(part))) } else { Ok(paths) }
 }
 
-/// The directories of the runs that a load with `--repeats` has left in `path`; `None` for any other
-/// path.
+/// The directories of the runs that a load with `--repeats` has left in `path`; `None` for any
+/// other path.
 fn repeated(path: &Path) -> Option<Vec<PathBuf>> {
     let root = directory_of(path);
     let result: Value =

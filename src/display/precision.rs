@@ -1,7 +1,7 @@
 //! `-d auto` in words: what to expect before the run, and what came of it.
 
 use crate::config::Precision;
-use crate::number::{counted, significant, time};
+use crate::number::{counted, time};
 use crate::plan::Phase;
 use crate::snapshot::PhaseTotals;
 use crate::trust::{half_width, more_time_ns, requests_estimate};
@@ -45,10 +45,13 @@ pub fn line(precision: Precision, phase: &PhaseTotals, budget_ns: Option<u64>) -
         Some(budget_ns) => format!("within the budget of {}", time(budget_ns)),
         None => "before the run ended".to_owned(),
     };
-    let more = more_time_ns(&phase.batches, milli_percent, share, ran_ns)
-        .map_or(String::new(), |ns| {
+    let more = match more_time_ns(&phase.batches, milli_percent, share, ran_ns) {
+        None => String::new(),
+        Some(ns) if ns > DAY_NS => format!(": {} % would take more than a day", percent(share)),
+        Some(ns) => {
             format!(": {} % would take about {} more", percent(share), time(whole_seconds(ns)))
-        });
+        }
+    };
     format!("{known}, not reached {within}{more}")
 }
 
@@ -57,8 +60,10 @@ fn name(milli_percent: u32) -> String {
     format!("p{}", f64::from(milli_percent) / 1000.0)
 }
 
+/// Two digits or three, without needless zeros.
 fn percent(share: f64) -> String {
-    let text = significant(100.0 * share);
+    let decimals = if share < 0.1 { 2 } else { 1 };
+    let text = format!("{:.decimals$}", 100.0 * share);
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
@@ -74,4 +79,66 @@ fn rounded(count: u64) -> u64 {
 
 fn whole_seconds(ns: u64) -> u64 {
     ns.div_ceil(1_000_000_000).saturating_mul(1_000_000_000)
+}
+
+/// Longer, nobody wants to know by how much.
+const DAY_NS: u64 = 86_400_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use loadgen_shards::limits::INTERVAL_NS;
+    use loadgen_shards::phase::PhaseKind;
+    use loadgen_shards::recorder::Recording;
+
+    use super::*;
+
+    const P50: Precision = Precision { milli_percent: 50_000, share: 0.05 };
+
+    /// A closed loop of so many slices, whose latencies are 1 ms to 2 ms in each.
+    fn phase(slices: u64) -> PhaseTotals {
+        let mut phase = PhaseTotals::new("performance", PhaseKind::Performance, 1_000);
+        for slice in 0..slices {
+            let mut recording = Recording::default();
+            recording.begin_ns = 1_000 + slice * INTERVAL_NS;
+            recording.end_ns = recording.begin_ns + INTERVAL_NS;
+            recording.counters.completed = 100;
+            (0..100).for_each(|i| recording.service.record(1_000_000 + i * 10_000 + slice));
+            phase.add(&recording);
+        }
+        phase.issue_end_ns = 1_000 + slices * INTERVAL_NS;
+        phase
+    }
+
+    #[test]
+    fn what_came_of_it_is_told() {
+        let mut reached = phase(40);
+        reached.precise_after_ns = Some(10_000_000_000);
+        let told = line(P50, &reached, Some(60_000_000_000));
+        assert!(told.starts_with("  precision    p50 ± "), "{told}");
+        assert!(told.ends_with(" %, reached after 10 s"), "{told}");
+        // The same slices, not seen to be enough.
+        let told = line(P50, &phase(40), Some(10_000_000_000));
+        assert!(told.contains(", not reached within the budget of 10 s: 5 % would take"), "{told}");
+        let told = line(P50, &phase(40), Some(60_000_000_000));
+        assert!(told.contains("not reached before the run ended"), "{told}");
+        assert!(line(P50, &phase(9), None).contains("not known"));
+    }
+
+    #[test]
+    fn before_the_run_there_is_an_estimate() {
+        let plan = Phase {
+            name: "performance".to_owned(),
+            kind: PhaseKind::Performance,
+            in_flight: 4,
+            schedule: None,
+            requests: None,
+            duration_ns: Some(900_000_000_000),
+            drain_timeout_ns: 0,
+        };
+        let told = notice(Precision { milli_percent: 99_000, share: 0.05 }, &plan);
+        assert_eq!(
+            told,
+            "p99 to 5 % takes about 70 000 requests of a simple queue at half load; at most 15 min"
+        );
+    }
 }

@@ -54,17 +54,28 @@ impl<'a> Row<'a> {
 /// The rows that the loop has.
 fn rows(sums: &Sums) -> Vec<Row<'_>> {
     let first_byte = Row::of("first byte", "ttfb", &sums.ttfb, "from the send to the first byte");
-    if !sums.has_schedule() {
-        return vec![Row::headline(sums, "from the send to the last byte"), first_byte];
-    }
-    let mut list = vec![
-        Row::headline(sums, "from the schedule to the last byte"),
-        Row::of("service", "service", &sums.service, "from the send to the last byte"),
-        first_byte,
-        Row::of("lateness", "lateness", &sums.lateness, "our own delay"),
-    ];
+    let mut list = if sums.has_schedule() {
+        vec![
+            Row::headline(sums, "from the schedule to the last byte"),
+            Row::of("service", "service", &sums.service, "from the send to the last byte"),
+            first_byte,
+            Row::of("lateness", "lateness", &sums.lateness, "our own delay"),
+        ]
+    } else {
+        vec![Row::headline(sums, "from the send to the last byte"), first_byte]
+    };
     if sums.pool_wait.max > 0 {
         list.push(Row::of("waiting", "pool_wait", &sums.pool_wait, "for a connection"));
+    }
+    if sums.has_wire_stamps() {
+        let from_kernel = "from the kernel's receive stamp to our last byte";
+        list.push(Row::of(
+            "wire tx",
+            "wire_tx",
+            &sums.wire_tx,
+            "from our send to the kernel's stamp",
+        ));
+        list.push(Row::of("wire rx", "wire_rx", &sums.wire_rx, from_kernel));
     }
     list
 }

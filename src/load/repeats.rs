@@ -218,3 +218,62 @@ const WRITES: &str = "a string takes any text";
 /// Figures in the table, by their names; the result has them all.
 const COLUMNS: [&str; 6] =
     ["achieved", "latency.p50", "latency.p90", "latency.p99", "latency.max", "failed"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Run;
+
+    fn done(number: usize, qps: f64, is_complete: bool) -> Done {
+        let latency = json!({ "percentiles": { "50.0": 5e5, "99.0": 1e9 / qps } });
+        let summary = json!({
+            "n_samples_completed": 100, "n_samples_failed": 0, "latency": latency, "qps": qps,
+            "complete": is_complete, "latency_origin": "sent",
+        });
+        Done {
+            folder: files::part("run", number),
+            seed: 41 + number as u64,
+            schedule_hash: None,
+            run: Run::new(format!("run {number} of 3"), summary, Value::Null).expect("a result"),
+            code: u8::from(!is_complete),
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn spread_is_of_the_values_and_none_where_there_is_none() {
+        let spread = Spread::of(&[1.0, 2.0, 6.0]).expect("values");
+        assert_eq!((spread.count, spread.median, spread.min, spread.max), (3, 2.0, 1.0, 6.0));
+        // Standard deviation sqrt(7), mean 3.
+        assert!((spread.cv.expect("three") - 7f64.sqrt() / 3.0).abs() < 1e-12, "{spread:?}");
+        let one = Spread::of(&[5.0]).expect("a value");
+        assert_eq!((one.cv, one.interval), (None, None));
+        assert_eq!(Spread::of(&[0.0, 0.0]).expect("values").cv, None);
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn a_row_for_each_run_and_then_what_the_complete_ones_have_in_common() {
+        let runs = [done(1, 1000.0, true), done(2, 500.0, true), done(3, 10.0, false)];
+        let figures = known_figures(runs.iter().map(|done| &done.run));
+        let columns: Vec<Figure> =
+            figures.into_iter().filter(|f| ["achieved", "latency.p99"].contains(&f.name)).collect();
+        let told: Vec<String> = aligned(&table(&runs, &columns))
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "run seed achieved /s p99 ms",
+                "01 42 1 000 1.000",
+                "02 43 500.0 2.000",
+                "03 44 10.00 100.0 exit 1",
+                "median 750.0 1.500",
+                "min 500.0 1.000",
+                "max 1 000 2.000",
+                "CV % 47.14 47.14",
+            ]
+        );
+    }
+}

@@ -241,3 +241,36 @@ fn gravest(endings: Vec<(u8, String)>) -> (u8, Option<String>) {
 
 /// If several hold, the first wins.
 const GRAVEST_FIRST: [u8; 7] = [130, 2, 3, 1, 5, 6, 4];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::plan_of;
+
+    #[test]
+    fn the_whole_time_is_announced_as_far_as_it_is_known() {
+        let timed = plan_of(4); // 5 s
+        let counted = Phase { duration_ns: None, requests: Some(1000), ..timed.clone() };
+        let both = Phase { requests: Some(1000), ..timed.clone() };
+        let warmup = Phase { duration_ns: Some(1_000_000_000), ..timed.clone() };
+        for (count, phases, said) in [
+            (5, vec![timed.clone()], "5 runs of 5 s: about 28 s"),
+            (2, vec![warmup, timed], "2 runs of 6 s: about 14 s"),
+            (3, vec![counted], "3 runs of 1 000 requests"),
+            (3, vec![both], "3 runs of at most 5 s: at most about 17 s"),
+        ] {
+            assert_eq!(announcement(count, &phases), said);
+        }
+    }
+
+    #[test]
+    fn the_gravest_ending_wins_and_others_alike_are_counted() {
+        let ending = |codes: &[u8]| gravest(codes.iter().map(|c| (*c, format!("{c}"))).collect());
+        assert_eq!(ending(&[0, 0]), (0, None));
+        assert_eq!(ending(&[0, 4, 0]), (4, Some("4".to_owned())));
+        assert_eq!(ending(&[4, 6, 4]), (6, Some("6".to_owned())));
+        assert_eq!(ending(&[6, 1, 4, 1, 1]), (1, Some("1; 2 more".to_owned())));
+        assert_eq!(ending(&[3, 1]).0, 3);
+        assert_eq!(ending(&[1, 3, 130]).0, 130);
+    }
+}

@@ -260,6 +260,7 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
         "waits_other_shard_free_ns",
     ];
     let is_open = totals.sums.has_schedule();
+    let has_wire_stamps = totals.sums.has_wire_stamps();
     let mut list: Vec<_> = totals
         .sums
         .counters
@@ -267,6 +268,7 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
         .filter(|(name, _)| is_open || !OPEN_LOOP.contains(name))
         // Told as goodput, where goals were given.
         .filter(|(name, _)| *name != "good")
+        .filter(|(name, _)| has_wire_stamps || !name.starts_with("wire_stamps"))
         .map(|(name, value)| match name {
             "scheduled" => ("samples_scheduled", value),
             "dropped" => ("samples_dropped", value),
@@ -311,6 +313,10 @@ fn series(sums: &Sums, connect: &Distribution) -> Vec<Metric> {
         list.push(one_series("lateness_ns", &sums.lateness));
         list.push(one_series("pool_wait_ns", &sums.pool_wait));
         list.push(one_series("dispatch_latency_ns", &sums.since_dispatch));
+    }
+    if sums.has_wire_stamps() {
+        list.push(one_series("wire_tx_ns", &sums.wire_tx));
+        list.push(one_series("wire_rx_ns", &sums.wire_rx));
     }
     list
 }

@@ -127,6 +127,11 @@ impl Sums {
         self.counters.scheduled > 0
     }
 
+    /// Whether kernel stamps were asked for.
+    pub fn has_wire_stamps(&self) -> bool {
+        self.counters.wire_stamps_wanted > 0
+    }
+
     /// The headline latency: from the schedule where there is one, else from the send.
     pub fn headline(&self) -> &Distribution {
         if self.has_schedule() { &self.latency } else { &self.service }

@@ -9,16 +9,20 @@ mod support; // the independent server, the harness, seccomp and signals; with t
 
 mod ground_truth; // the independent server does what its scripts say
 
+mod ab; // two endpoints under the same load, a verdict
 mod awkward; // legal but odd answers are successes, cut ones failures, nothing is retried in secret
 mod compare; // finished runs side by side, gates on their difference
 mod count; // -n, -d, -c, warm-up and several URLs, exact at the server
 mod embedded; // no URL: the tool's own endpoint; `serve`
 mod file; // result files, --json, secrets
+mod floor; // this host's own latency beside the result
 mod hostile; // endpoints that fail: counted, reported, never a hang
 mod interrupt; // Ctrl-C once and twice
 mod nginx; // a real server
 mod open_loop; // a schedule in real time: arrivals, connections, queues, accounting
 mod platform; // io_uring refused, small limits
+mod precision; // -d auto
+mod repeats; // --repeats, and compare on what it leaves
 mod request; // what is on the wire
 mod setup; // refused, unresolvable, out of limits: exit 3
 mod tidy; // the rules of docs/STYLE.md

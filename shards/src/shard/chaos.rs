@@ -220,7 +220,8 @@ fn open_up(
     };
     let overload = [Overload::Queue, Overload::Drop][random(2) as usize];
     let fit = FitSample { every: 1 + random(3), offset: 0 };
-    plan.pattern = Pattern::OpenLoop { source, overload, fit };
+    let in_flight = [u32::MAX, 1 + random(80) as u32][random(2) as usize];
+    plan.pattern = Pattern::OpenLoop { in_flight, source, overload, fit };
     list
 }
 

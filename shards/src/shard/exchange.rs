@@ -5,10 +5,9 @@ use crate::connection::State;
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
-use crate::phase::Goals;
 use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
-use crate::recorder::{Parts, Recording};
+use crate::recorder::{Recording, Stamps};
 use crate::sys::errno_text;
 use crate::token::next_generation;
 
@@ -131,6 +130,8 @@ impl Shard {
         let head = *connection.parser.head().expect("a complete response has a head");
         let query = connection.query.take().expect("a busy connection carries a query");
         let stamps = Stamps {
+            scheduled_ns: query.scheduled_ns,
+            dispatched_ns: query.dispatched_ns,
             ready_ns: connection.ready_ns,
             sent_ns: connection.sent_ns,
             first_byte_ns: connection.first_byte_ns,
@@ -161,7 +162,7 @@ impl Shard {
         self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
             if is_accepted {
-                record_success(recording, &query, &stamps, goals.as_ref());
+                recording.success(&stamps, goals.as_ref());
                 if let Some(wire_stamps) = wire_stamps {
                     wire_stamps.record(recording, stamps.sent_ns, stamps.complete_ns);
                 }
@@ -455,57 +456,4 @@ impl Shard {
         }
         self.expired = expired;
     }
-}
-
-/// When what happened to a completed query, ns.
-struct Stamps {
-    /// T1p.
-    ready_ns: u64,
-    /// T2.
-    sent_ns: u64,
-    /// T4.
-    first_byte_ns: u64,
-    /// T8.
-    complete_ns: u64,
-}
-
-/// Enters a success into every series that its loop has.
-fn record_success(
-    recording: &mut Recording,
-    query: &Query,
-    stamps: &Stamps,
-    goals: Option<&Goals>,
-) {
-    let &Stamps { ready_ns, sent_ns, first_byte_ns, complete_ns } = stamps;
-    recording.counters.completed += 1;
-    recording.last_complete_ns = recording.last_complete_ns.max(complete_ns);
-    let service_ns = complete_ns.saturating_sub(sent_ns);
-    let ttfb_ns = first_byte_ns.saturating_sub(sent_ns);
-    recording.service.record(service_ns);
-    recording.ttfb.record(ttfb_ns);
-    if let Some(goals) = goals {
-        let since_ns = if query.scheduled_ns > 0 { query.scheduled_ns } else { sent_ns };
-        let latency_ns = complete_ns.saturating_sub(since_ns);
-        let is_good = goals.are_kept(latency_ns, service_ns, ttfb_ns);
-        recording.counters.good += u64::from(is_good);
-    }
-    let is_in_order = sent_ns <= first_byte_ns && first_byte_ns <= complete_ns;
-    recording.counters.negative_intervals += u64::from(!is_in_order);
-    if query.scheduled_ns == 0 {
-        return;
-    }
-    let (scheduled_ns, dispatched_ns) = (query.scheduled_ns, query.dispatched_ns);
-    let latency_ns = complete_ns.saturating_sub(scheduled_ns);
-    recording.latency.record(latency_ns);
-    recording.since_dispatch.record(complete_ns.saturating_sub(dispatched_ns));
-    let is_in_order = dispatched_ns <= ready_ns && ready_ns <= sent_ns;
-    recording.counters.negative_intervals += u64::from(!is_in_order);
-    let parts = Parts {
-        count: 1,
-        lateness_ns: dispatched_ns.saturating_sub(scheduled_ns),
-        pool_wait_ns: ready_ns.saturating_sub(dispatched_ns),
-        prepare_ns: sent_ns.saturating_sub(ready_ns),
-        service_ns,
-    };
-    recording.breakdown.record(latency_ns, &parts);
 }

@@ -67,6 +67,10 @@ fn of_closed_loop() -> Value {
             "ours": "last byte - send, of successful requests (closed loop)",
             "endpoints": "final message deserialised - issue; failed requests included",
         },
+        "wire_tx": { "ours": "kernel's stamp of the last byte sent - send, of sampled requests" },
+        "wire_rx": {
+            "ours": "last byte - kernel's stamp of the last byte received, of sampled requests",
+        },
         "little_ratio": { "ours": "mean latency x qps / requests in flight" },
     })
 }
