@@ -34,7 +34,10 @@ pub fn line(precision: Precision, phase: &PhaseTotals, budget_ns: Option<u64>) -
     let Precision { milli_percent, share } = precision;
     let name = name(milli_percent);
     let Some(width) = half_width(&phase.batches, milli_percent) else {
-        return format!("  precision    of {name} not known: too few answers, or less than 2.5 s");
+        return format!(
+            "  precision    {} % of {name} not reached: too few answers to tell how well it is",
+            percent(share)
+        );
     };
     let known = format!("  precision    {name} ± {} %", percent(width));
     if let Some(after_ns) = phase.precise_after_ns {
@@ -121,7 +124,7 @@ mod tests {
         assert!(told.contains(", not reached within the budget of 10 s: 5 % would take"), "{told}");
         let told = line(P50, &phase(40), Some(60_000_000_000));
         assert!(told.contains("not reached before the run ended"), "{told}");
-        assert!(line(P50, &phase(9), None).contains("not known"));
+        assert!(line(P50, &phase(9), None).contains("5 % of p50 not reached: too few answers"));
     }
 
     #[test]

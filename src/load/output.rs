@@ -183,7 +183,8 @@ impl Output {
     pub fn end(mut self, snapshot: Snapshot) -> Ended {
         let facts = self.facts.clone();
         let results = Results::of(&snapshot, &facts);
-        let is_told = self.tell_results(&results);
+        let summary = report::result_summary(&results);
+        let is_told = self.tell_results(&results, &summary);
         for phase in &snapshot.phases {
             if let Err(mismatch) = check_conservation(phase) {
                 panic!(
@@ -196,7 +197,6 @@ impl Output {
             code = 1;
             reason = Some(format!("the result could not be written to stdout: {error}"));
         }
-        let summary = report::result_summary(&results);
         Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
@@ -204,23 +204,23 @@ impl Output {
     pub fn quit(mut self, snapshot: Snapshot) -> Ended {
         let facts = self.facts.clone();
         let results = Results::of(&snapshot, &facts);
-        let _ = self.tell_results(&results);
-        let (code, reason) = report::exit_code(true, None, None);
         let summary = report::result_summary(&results);
+        let _ = self.tell_results(&results, &summary);
+        let (code, reason) = report::exit_code(true, None, None);
         Ended { snapshot, summary, header: self.header_of_all, code, reason }
     }
 
     /// Files, then what stdout gets.
-    fn tell_results(&mut self, results: &Results) -> std::io::Result<()> {
+    fn tell_results(&mut self, results: &Results, summary: &str) -> std::io::Result<()> {
         let _ = self.progress.clear();
         if let Some(Err(error)) = self.intervals.take().map(IntervalFiles::finish) {
             self.say(&format!("cannot write the files of the intervals: {error}"));
         }
-        let text = self.write_results(results);
+        let text = self.write_results(results, summary);
         if matches!(self.role, Role::Part { .. }) {
             Ok(())
         } else if self.plan.config.common.json {
-            stream::out(&report::result_summary(results))
+            stream::out(summary)
         } else if self.is_text_wanted() {
             stream::out(&format!("\n{text}"))
         } else {
@@ -229,13 +229,13 @@ impl Output {
     }
 
     /// Every file of the report directory. Returns the text report.
-    fn write_results(&mut self, results: &Results) -> String {
+    fn write_results(&mut self, results: &Results, summary: &str) -> String {
         let snapshot = results.snapshot;
         let text = display::report(results);
         if self.directory.is_some() {
             let final_snapshot = snapshot::final_snapshot(snapshot, &self.facts.host);
             self.write(files::FINAL_SNAPSHOT, &final_snapshot);
-            self.write(files::RESULT_SUMMARY, &report::result_summary(results));
+            self.write(files::RESULT_SUMMARY, summary);
             for (index, phase) in snapshot.phases.iter().enumerate() {
                 let summary = report::phase_summary(results, index);
                 self.write(files::phase_summary(&phase.name), &summary);

@@ -50,10 +50,13 @@ fn a_budget_that_is_too_short_says_what_is_missing(engine: Engine) {
     let url = server.url("plain");
     let outcome = Run::on(engine)
         .words(&format!("concurrency -c 2 {url} -t 1 --allow-untrusted"))
-        .words("-d auto --precision p99.9:0.001% --budget 3s")
+        .words("-d auto --precision p99:0.001% --budget 4s")
         .finish();
     outcome.expect_code(0);
     assert_eq!(outcome.summary()["precision"]["reached"], false, "{}", outcome.story());
+    // On a busy machine there may be too few answers to tell by how much.
     let line = line(&outcome);
-    assert!(line.contains("not reached within the budget of 3 s"), "{line}");
+    let is_told = line.contains("not reached within the budget of 4 s")
+        || line.contains("not reached: too few answers");
+    assert!(is_told, "{line}");
 }
