@@ -261,8 +261,11 @@ fn definition() -> clap::Command {
                 .mut_arg("connections", |arg| arg.help(connections))
         });
     }
-    definition = definition
-        .mut_subcommand("ab", |command| command.mut_arg("urls", |arg| arg.help(help::URLS_AB)));
+    definition = definition.mut_subcommand("ab", |command| {
+        let command = command.mut_arg("urls", |arg| arg.help(help::URLS_AB));
+        let command = command.mut_arg("duration", |arg| arg.help(help::DURATION_AB));
+        command.mut_arg("repeats", |arg| arg.help(help::REPEATS_AB))
+    });
     // A value may begin with a hyphen: `-c -5` is then our error about -c, and `-b -x` a body.
     let names: Vec<String> =
         definition.get_subcommands().map(|command| command.get_name().to_owned()).collect();

@@ -74,7 +74,7 @@ pub fn header(facts: &RunFacts, engine: &EngineReport) -> String {
         env!("CARGO_PKG_VERSION"),
         answer::load_words(facts),
         counted(u64::from(facts.connections), "connection"),
-        lengths(&facts.phases),
+        lengths(&facts.phases, facts.precision.is_some()),
     );
     text.lines().map(|line| printable(line) + "\n").collect()
 }
@@ -94,14 +94,17 @@ fn targets(facts: &RunFacts) -> String {
     }
 }
 
-/// `warm-up 2 s, 10 s measured`
-fn lengths(phases: &[plan::Phase]) -> String {
+/// `warm-up 2 s, 10 s measured`. `is_auto`: the measured phase ends when enough is known.
+fn lengths(phases: &[plan::Phase], is_auto: bool) -> String {
     let parts: Vec<String> = phases
         .iter()
         .map(|phase| {
             let length = match (phase.duration_ns, phase.requests) {
                 (Some(ns), Some(count)) => {
                     format!("at most {} or {}", time(ns), counted(count, "request"))
+                }
+                (Some(ns), None) if is_auto && phase.kind == PhaseKind::Performance => {
+                    format!("at most {}", time(ns))
                 }
                 (Some(ns), None) => time(ns),
                 (None, Some(count)) => counted(count, "request"),

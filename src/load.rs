@@ -1,7 +1,8 @@
 //! The life of a load: what is started, measured, told and ended, in order.
 //!
-//! `run` is one run of a plan, with everything that a user sees of it in `output`; `endpoint` is
-//! our own one, embedded or as `serve`.
+//! `run` is one run of a plan, with everything that a user sees of it in `output`. What is made of
+//! runs stands on it: `several` of one command, `repeats` of one plan, the `floor` before, and
+//! [`crate::ab`]. `endpoint` is our own one, embedded or as `serve`.
 
 mod endpoint;
 mod floor;
@@ -56,8 +57,8 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
 }
 
 /// What the runs of a command share; the floor of this host first, if that is asked for. Signals
-/// are ours from here on, and not before: a name server that does not answer is left by Ctrl-C as in
-/// any program.
+/// are ours from here on, and not before: a name server that does not answer is left by Ctrl-C as
+/// in any program.
 pub fn prepare(plan: &Plan, host: Host, calibrator: Calibrator) -> Result<Setting, Error> {
     let signals = Signals::install()?;
     let mut setting = Setting { host, signals, calibrator: Some(calibrator), floor: None };

@@ -28,7 +28,7 @@ pub use hold::{Hold, hold, rate_text, suggested_rate};
 pub use summary::{phase_summary, result_summary};
 pub use verdict::{
     Ending, Limit, Verdict, cause, ending, exit_code, limit, limit_facts, little_ratio,
-    little_warning,
+    little_warning, nothing_ended,
 };
 
 /// What the report needs to know of the plan. No field may hold a secret: some are printed, all may

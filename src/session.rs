@@ -687,8 +687,12 @@ fn share(total: u32, shards: usize, index: usize) -> u32 {
 }
 
 fn empty_snapshot(plan: &Plan) -> Snapshot {
-    let phases =
-        plan.phases.iter().map(|phase| PhaseTotals::new(&phase.name, phase.kind, 0)).collect();
+    let totals = |phase: &Phase| {
+        let mut totals = PhaseTotals::new(&phase.name, phase.kind, 0);
+        totals.sums.is_open = phase.schedule.is_some();
+        totals
+    };
+    let phases = plan.phases.iter().map(totals).collect();
     Snapshot {
         counter: 0,
         timestamp_ns: monotonic_ns(),

@@ -486,6 +486,7 @@ fn run(
         timeouts: Timeouts::default(),
         keepalive: true,
         accept_status: (200, 299),
+        goals: None,
         clock,
         wire_stamps,
     };

@@ -51,6 +51,13 @@ pub const CONNECTIONS_AB: &str = "Requests in flight over all shards together; w
                                   connections open before the first request [default: 64 per \
                                   shard, with -R 64]";
 
+/// `-d` of `ab`.
+pub const DURATION_AB: &str = "Stop each run after this time [default: 5s if -n is not given]";
+
+/// `--repeats` of `ab`.
+pub const REPEATS_AB: &str = "Blocks of three runs in random order: A, A as the control, and B; at \
+                              least 4 [default: 6]";
+
 /// Below the help of a command.
 pub const MAX_THROUGHPUT: &str = "\
 Examples:

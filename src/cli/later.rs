@@ -50,7 +50,7 @@ pub fn not_in_this_version(name: &str, topic: &str) -> Error {
 
 /// For messages about what does not work yet.
 pub const WORKS_NOW: &str = "what works now: max-throughput, concurrency, poisson, constant, \
-                             gamma, serve, compare and doctor, over http://";
+                             gamma, ab, serve, compare and doctor, over http://";
 
 const LATER_COMMANDS: [(&str, &str); 13] = [
     ("agentic", "conversations are"),

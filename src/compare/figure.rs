@@ -96,9 +96,9 @@ impl Figure {
 
     /// Whether it is another figure once more in every run: from the send the latency is the
     /// service latency.
-    fn is_repetition<'a>(&self, mut runs: impl Iterator<Item = &'a Run>) -> bool {
+    fn is_repetition(&self, runs: &[&Run]) -> bool {
         matches!(self.source, Source::Series("service_latency", _))
-            && runs.all(|run| run.text("/latency_origin") == Some("sent"))
+            && runs.iter().all(|run| run.text("/latency_origin") == Some("sent"))
     }
 }
 
@@ -187,14 +187,14 @@ pub fn rows(arms: &[Arm], is_one_origin: bool) -> Vec<Row> {
         let changes = samples[1..].iter().map(change).collect();
         Row { figure, samples, changes }
     };
-    let runs = arms.iter().flat_map(|arm| &arm.runs);
-    known_figures(runs).into_iter().map(row).collect()
+    let runs: Vec<&Run> = arms.iter().flat_map(|arm| &arm.runs).collect();
+    known_figures(&runs).into_iter().map(row).collect()
 }
 
 /// Every figure that some run has, in the order of the table.
-pub fn known_figures<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Vec<Figure> {
-    let figures = FIGURES.into_iter().filter(|figure| !figure.is_repetition(runs.clone()));
-    figures.filter(|figure| runs.clone().any(|run| figure.of(run).is_some())).collect()
+pub fn known_figures(runs: &[&Run]) -> Vec<Figure> {
+    let figures = FIGURES.into_iter().filter(|figure| !figure.is_repetition(runs));
+    figures.filter(|figure| runs.iter().any(|run| figure.of(run).is_some())).collect()
 }
 
 /// The samples of what an expression names.

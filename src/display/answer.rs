@@ -6,7 +6,8 @@ use super::{WRITES, counted};
 use crate::config::RateShape;
 use crate::number::{grouped, rate, roughly, time, unit};
 use crate::report::{
-    Assessment, Ending, Hold, Limit, Results, RunFacts, cause, hold, rate_text, suggested_rate,
+    Assessment, Ending, Hold, Limit, Results, RunFacts, cause, hold, nothing_ended, rate_text,
+    suggested_rate,
 };
 use crate::snapshot::{Bounded, Totals, count_needed};
 use crate::trust::{Blame, Level};
@@ -31,10 +32,9 @@ pub fn answer(results: &Results, ending: &Ending, assessment: Option<&Assessment
                 ),
             }
         }
-        Ending::NothingEnded { issued } => match issued {
-            0 => "No request succeeded: none was sent.".to_owned(),
-            _ => format!("No request succeeded: {} sent, none answered.", grouped(*issued)),
-        },
+        Ending::NothingEnded { issued } => {
+            format!("No request succeeded: {}.", nothing_ended(&tracked.sums, *issued))
+        }
         Ending::Interrupted { by } => {
             let total_ns = results.snapshot.total_duration_ns();
             if total_ns == 0 {

@@ -229,7 +229,7 @@ fn every_ending_has_its_own_first_line() {
             "4 000 requests/s, but incomplete: 37 requests had no answer when the drain ended.",
         ),
         (finished(0, 1), "No request succeeded: 1 request failed."),
-        (silent, "No request succeeded: 64 sent, none answered."),
+        (silent, "No request succeeded: none of 64 got an answer."),
         (finished(0, 0), "No request succeeded: none was sent."),
         (early, "Cut short after 5 s: stopped by Ctrl-C. No measured request had succeeded."),
     ];

@@ -95,6 +95,10 @@ impl Spread {
     }
 }
 
+fn figures_of(runs: &[Done]) -> Vec<Figure> {
+    known_figures(&runs.iter().map(|done| &done.run).collect::<Vec<_>>())
+}
+
 fn spread_of(runs: &[Done], figure: Figure) -> Option<Spread> {
     let complete = runs.iter().filter(|done| done.run.is_complete());
     let values: Vec<f64> = complete.filter_map(|done| figure.of(&done.run)).collect();
@@ -104,7 +108,7 @@ fn spread_of(runs: &[Done], figure: Figure) -> Option<Spread> {
 /// The text of `performance/result_summary.json` of the whole.
 fn result(config: &Config, runs: &Several, exit_code: u8) -> String {
     let done = runs.done();
-    let figures = known_figures(done.iter().map(|done| &done.run));
+    let figures = figures_of(done);
     let run_json = |done: &Done| {
         let of_run = |figure: &Figure| (figure.name.to_owned(), json!(figure.of(&done.run)));
         let mut run = done.json();
@@ -129,7 +133,7 @@ fn result(config: &Config, runs: &Several, exit_code: u8) -> String {
 /// The report: the answer, a row for each run, then what they have in common.
 fn text(runs: &Several) -> String {
     let done = runs.done();
-    let known = known_figures(done.iter().map(|done| &done.run));
+    let known = figures_of(done);
     let columns: Vec<Figure> =
         COLUMNS.iter().filter_map(|name| known.iter().find(|f| f.name == *name).copied()).collect();
     let mut text = printable(&answer(runs, &columns)) + "\n\n";
@@ -255,7 +259,7 @@ mod tests {
     #[test]
     fn a_row_for_each_run_and_then_what_the_complete_ones_have_in_common() {
         let runs = [done(1, 1000.0, true), done(2, 500.0, true), done(3, 10.0, false)];
-        let figures = known_figures(runs.iter().map(|done| &done.run));
+        let figures = figures_of(&runs);
         let columns: Vec<Figure> =
             figures.into_iter().filter(|f| ["achieved", "latency.p99"].contains(&f.name)).collect();
         let told: Vec<String> = aligned(&table(&runs, &columns))

@@ -62,7 +62,7 @@ impl Several {
         let directory = directory
             .and_then(|opened| opened.inspect_err(|notice| stream::err(printable(notice))).ok());
         if !plan.config.common.quiet {
-            stream::err(announcement(planned, &plan.phases));
+            stream::err(announcement(planned, &plan.phases, plan.precision.is_some()));
         }
         Several {
             setting,
@@ -201,12 +201,12 @@ fn done(ended: Ended, name: String, folder: String, seed: u64) -> Done {
     Done { folder, seed, schedule_hash, run, code: ended.code, reason: ended.reason }
 }
 
-/// `5 runs of 10 s: about 55 s`
-fn announcement(count: usize, phases: &[Phase]) -> String {
+/// `5 runs of 10 s: about 55 s`. `is_auto`: they may end before their time.
+fn announcement(count: usize, phases: &[Phase], is_auto: bool) -> String {
     let runs = display::counted(count as u64, "run");
     let lengths = phases.iter().map(|phase| (phase.duration_ns, phase.requests));
     let by_clock: Option<u64> = lengths.clone().map(|(length_ns, _)| length_ns).sum();
-    let is_counted = lengths.clone().any(|(_, requests)| requests.is_some());
+    let is_shorter = is_auto || lengths.clone().any(|(_, requests)| requests.is_some());
     let Some(each_ns) = by_clock else {
         let requests = lengths.filter_map(|(_, requests)| requests).sum();
         return format!("{runs} of {}", display::counted(requests, "request"));
@@ -214,7 +214,7 @@ fn announcement(count: usize, phases: &[Phase]) -> String {
     // Connections open and close, and the last answers are waited for.
     let total_ns = (count as u64).saturating_mul(each_ns.saturating_add(each_ns / 10));
     let (each, total) = (display::time(each_ns), display::time(whole_seconds(total_ns)));
-    match is_counted {
+    match is_shorter {
         true => format!("{runs} of at most {each}: at most about {total}"),
         false => format!("{runs} of {each}: about {total}"),
     }
@@ -259,8 +259,12 @@ mod tests {
             (3, vec![counted], "3 runs of 1 000 requests"),
             (3, vec![both], "3 runs of at most 5 s: at most about 17 s"),
         ] {
-            assert_eq!(announcement(count, &phases), said);
+            assert_eq!(announcement(count, &phases, false), said);
         }
+        assert_eq!(
+            announcement(2, &[plan_of(4)], true),
+            "2 runs of at most 5 s: at most about 11 s"
+        );
     }
 
     #[test]

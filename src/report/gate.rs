@@ -2,7 +2,7 @@
 
 use super::Results;
 use crate::expression::{Expression, Metric, Operator, Stat};
-use crate::snapshot::{Censored, Distribution, Length, count_needed, figure};
+use crate::snapshot::{Length, Sums, count_needed, figure};
 
 /// A figure that an expression names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,8 +101,11 @@ fn truth(expression: &Expression, figure: Figure, target: Option<f64>) -> Option
 /// The figure that an expression names, in its unit; `Err` says why there is none.
 fn told(results: &Results, metric: &Metric, target: Option<f64>) -> Result<Figure, String> {
     let (totals, sums) = (&results.tracked, &results.tracked.sums);
-    if let Metric::Latency(stat) = metric {
-        return of_headline(&sums.headline_with_timeouts(), sums.headline(), *stat);
+    match metric {
+        Metric::Latency(stat) => return of_headline(sums, *stat),
+        // From the send it is the same figure.
+        Metric::Service(stat) if !sums.has_schedule() => return of_headline(sums, *stat),
+        _ => {}
     }
     if metric.needs_goodput() && results.facts.goodput.is_empty() {
         return Err("there was no --goodput".to_owned());
@@ -123,10 +126,11 @@ fn told(results: &Results, metric: &Metric, target: Option<f64>) -> Result<Figur
     }
 }
 
-fn of_headline(all: &Censored, completed: &Distribution, stat: Stat) -> Result<Figure, String> {
+fn of_headline(sums: &Sums, stat: Stat) -> Result<Figure, String> {
+    let all = sums.headline_with_timeouts();
     check_count(stat, all.count())?;
     let figure = match stat {
-        Stat::Min => completed.smallest().map(|ns| (ns as f64, false)),
+        Stat::Min => sums.headline().smallest().map(|ns| (ns as f64, false)),
         Stat::Mean => all.mean(),
         Stat::Max => all.largest().map(|max| (max.value as f64, max.is_at_least)),
         Stat::Percentile(percent) => {

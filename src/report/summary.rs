@@ -156,6 +156,12 @@ fn summary(results: &Results, part: &Part) -> Summary {
     let (snapshot, facts) = (results.snapshot, results.facts);
     let (totals, sums) = (part.totals, &part.totals.sums);
     let assessment = part.assessment.as_ref();
+    let latency = headline_json(sums, part.state == State::Complete);
+    // From the send it is the same figure.
+    let service_latency = match sums.has_schedule() {
+        true => distribution_json(&sums.service),
+        false => latency.clone(),
+    };
     Summary {
         version: env!("CARGO_PKG_VERSION"),
         git_sha: git_sha(),
@@ -168,7 +174,7 @@ fn summary(results: &Results, part: &Part) -> Summary {
         complete: part.is_complete,
         ttft: json!({}),
         tpot: json!({}),
-        latency: headline_json(sums, part.state == State::Complete),
+        latency,
         output_sequence_lengths: json!({}),
         input_sequence_lengths: json!({}),
         legacy_loadgen_window_duration_ns: None, // qps is never computed over that window
@@ -181,7 +187,7 @@ fn summary(results: &Results, part: &Part) -> Summary {
         run_config: run_config(facts),
         legacy_qps: legacy_qps(totals),
         counters: part.counters.iter().map(|(name, n)| ((*name).to_owned(), (*n).into())).collect(),
-        service_latency: distribution_json(&sums.service),
+        service_latency,
         lateness: distribution_json(&sums.lateness),
         pool_wait: distribution_json(&sums.pool_wait),
         wire_tx: distribution_json(&sums.wire_tx),

@@ -7,7 +7,7 @@
 use super::{Gate, GateOutcome, Results};
 use crate::error::Error;
 use crate::plan;
-use crate::snapshot::{PhaseTotals, Snapshot, State, Totals};
+use crate::snapshot::{PhaseTotals, Snapshot, State, Sums, Totals};
 use crate::trust::{Check, Class, Level, Trust};
 
 /// Shards at work for this share of their time are the limit: what is left is lost between turns.
@@ -158,9 +158,25 @@ fn incomplete(snapshot: &Snapshot) -> Option<String> {
             format!("no request succeeded: {by}{}", first_failure(snapshot))
         }
         Ending::NothingEnded { issued } => {
-            format!("no request succeeded: none of {issued} got an answer")
+            let tracked = Totals::of(snapshot.tracked());
+            format!("no request succeeded: {}", nothing_ended(&tracked.sums, issued))
         }
     })
+}
+
+/// Why a run without a success has no failure either.
+pub fn nothing_ended(sums: &Sums, issued: u64) -> String {
+    let untaken = sums.counters.untaken;
+    match (issued, sums.has_schedule()) {
+        (0, true) if untaken == 0 => {
+            "none was due in that time; a longer -d, or a higher -R".to_owned()
+        }
+        (0, _) if untaken == 0 => "none was sent".to_owned(),
+        _ if untaken > 0 => {
+            format!("none of {issued} got an answer, and {untaken} more that were due never began")
+        }
+        _ => format!("none of {issued} got an answer"),
+    }
 }
 
 /// The most frequent failure of the tracked phases, with what its first occurrence said.

@@ -9,6 +9,8 @@ use super::{Censored, Distribution};
 /// a schedule are empty in closed loop.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
+    /// The plan has a schedule, though nothing may have been due.
+    pub is_open: bool,
     /// Integers.
     pub counters: Counters,
     /// By kind, with the first message of the first that had one.
@@ -96,6 +98,7 @@ impl Sums {
 
     /// Adds the sums of another phase.
     pub fn merge(&mut self, other: &Sums) {
+        self.is_open |= other.is_open;
         self.counters.add(&other.counters);
         self.failures.add(&other.failures);
         self.statuses.add(&other.statuses);
@@ -124,7 +127,7 @@ impl Sums {
 
     /// Whether queries were due at instants: the loop was open.
     pub fn has_schedule(&self) -> bool {
-        self.counters.scheduled > 0
+        self.is_open || self.counters.scheduled > 0
     }
 
     /// Whether kernel stamps were asked for.

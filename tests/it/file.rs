@@ -13,6 +13,8 @@ use crate::support::{Engine, on_both_engines};
 on_both_engines!(
     every_file_is_there_with_its_keys,
     the_snapshot_has_its_counters_and_series,
+    an_open_loop_has_its_own_keys_and_files_that_grow,
+    gates_decide_the_exit_code_and_are_told,
     percentiles_without_enough_samples_are_null_with_a_reason,
     json_prints_the_summary_and_nothing_else,
     secrets_are_in_no_output_and_no_file,
@@ -158,6 +160,86 @@ fn the_snapshot_has_its_counters_and_series(engine: Engine) {
     }
     let phase = &snapshot["phases"][0];
     assert_keys(phase, &["name", "phase_type", "state", "metrics", "failures", "status_codes"]);
+}
+
+fn an_open_loop_has_its_own_keys_and_files_that_grow(engine: Engine) {
+    let server = Server::start();
+    let url = server.url("plain");
+    let outcome = Run::on(engine)
+        .words(&format!(
+            "poisson {url} -R 200 -n 300 -t 1 --warmup 20 --interval 500ms --allow-untrusted"
+        ))
+        .finish();
+    outcome.expect_successes(300);
+    let summary = outcome.summary();
+    assert_keys(
+        &summary,
+        &[
+            "lateness",
+            "pool_wait",
+            "scheduled_qps",
+            "offered_qps",
+            "goodput",
+            "seed",
+            "schedule_hash",
+            "trust",
+            "untrusted_percentiles",
+            "intervals",
+            "breakdown",
+            "slo",
+            "fail_if",
+        ],
+    );
+    assert_eq!(summary["latency_origin"], "scheduled");
+    assert_eq!(number(&summary["counters"]["samples_scheduled"]), 320, "with the warm-up");
+    assert_eq!(summary["schedule_hash"].as_str().map(str::len), Some(16));
+    assert!(summary["trust"]["checks"].as_array().is_some_and(|checks| checks.len() > 5));
+    assert!(summary["latency"]["min"].as_f64() > summary["service_latency"]["min"].as_f64());
+    for (phase, requests) in [("warmup", 20), ("performance", 300)] {
+        let lines = outcome.file(&format!("phases/{phase}/intervals.jsonl"));
+        let lines: Vec<Value> = lines.lines().map(parse).collect();
+        let sum = |key: &str| lines.iter().map(|line| number(&line[key])).sum::<u64>();
+        assert_eq!((sum("scheduled"), sum("issued")), (requests, requests), "{phase}");
+        let ends =
+            lines.windows(2).map(|pair| [number(&pair[0]["end_ns"]), number(&pair[1]["begin_ns"])]);
+        assert!(ends.clone().all(|[end, begin]| begin >= end), "one shard: {ends:?}");
+        let log = outcome.file(&format!("phases/{phase}/latency.hlog"));
+        let intervals = log.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+        assert_eq!(intervals.count(), lines.len(), "{phase}");
+        // The last answers of the warm-up come in the next phase.
+        let completed = sum("completed");
+        assert!(
+            completed == requests || (phase == "warmup" && completed < requests),
+            "{completed}"
+        );
+        let spectrum = outcome.file(&format!("phases/{phase}/latency.hgrm"));
+        assert!(spectrum.contains(&format!("Total count    = {completed:>12}]")), "{spectrum}");
+    }
+}
+
+fn gates_decide_the_exit_code_and_are_told(engine: Engine) {
+    let server = Server::start();
+    let url = server.url("plain");
+    for (gates, code, verdicts, reason) in [
+        ("--slo p50:1h --fail-if failed>1%", 0, ["held", "held"], ""),
+        ("--slo p50:1ns --fail-if failed>1%", 4, ["missed", "held"], "--slo 'p50:1ns' was missed"),
+        (
+            "--slo p50:1h --fail-if completed>1",
+            4,
+            ["held", "missed"],
+            "--fail-if 'completed>1' is true",
+        ),
+        ("--slo p99:1h --fail-if p99>1ns", 4, ["missed", "held"], "(it needs 1000 values, has 50)"),
+    ] {
+        let words = format!("concurrency {url} -c 2 -n 50 --allow-untrusted {gates}");
+        let outcome = Run::on(engine).words(&words).finish();
+        outcome.expect_code(code);
+        assert!(outcome.stderr.contains(reason), "{}", outcome.story());
+        let summary = outcome.summary();
+        let told = ["slo", "fail_if"].map(|key| summary[key][0]["verdict"].clone());
+        assert_eq!(told, verdicts, "{gates}");
+        assert!(outcome.stdout.contains("\n  slo  "), "{}", outcome.story());
+    }
 }
 
 /// p above 50 needs 10 samples beyond it: of 2000 requests p99 has 20 and p99.9 has 2.

@@ -54,6 +54,16 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["constant", "SERVER", "-R", "NaN"], &["-R|--rate", "`NaN`", "above 0"]),
     (&["gamma", "SERVER", "-R", "inf"], &["-R|--rate", "`inf`", "10M"]),
     (&["constant", "SERVER", "--rate=10000001"], &["-R|--rate", "10000001", "10M"]),
+    (&["poisson", "SERVER", "-R", "5", "-n", "0"], &["-n|--requests", "`0`", "at least 1"]),
+    (&["poisson", "SERVER", "-R", "5", "--burstiness", "2"], &["--burstiness", "gamma"]),
+    (
+        &["poisson", "SERVER", "-R", "5", "--spin", "--timer", "sleep"],
+        &["--spin", "--timer sleep", "exclude"],
+    ),
+    (
+        &["poisson", "SERVER", "-R", "5", "--timer", "hybrid", "--timer-core", "0"],
+        &["--timer-core", "`0`", "dedicated"],
+    ),
     (&["poisson", "SERVER", "-R", "1k..16k*2"], &["-R|--rate", "sweep"]),
     (&["poisson", "SERVER", "-R", "5", "-c", "1,8,64"], &["-c|--connections", "sweep"]),
     (&["gamma", "SERVER", "-R", "5", "--burstiness", "0"], &["--burstiness", "`0`", "from 0.001"]),

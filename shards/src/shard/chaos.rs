@@ -52,8 +52,12 @@ impl Shard {
         if active.is_past_drain(now_ns) {
             return;
         }
+        let has_room = match active.issuing {
+            Issuing::Open { in_flight, .. } => self.in_flight < u64::from(in_flight),
+            Issuing::Closed { .. } => false,
+        };
         for target in 0..self.plan.table.targets.len() as u32 {
-            let has_both = self.backlog.has(target) && self.pool.has_free(target);
+            let has_both = self.backlog.has(target) && self.pool.has_free(target) && has_room;
             assert!(!has_both, "nobody waits for what is free");
         }
         let Issuing::Open { arrivals, is_held_back, overload, .. } = &mut active.issuing else {
@@ -220,7 +224,8 @@ fn open_up(
     };
     let overload = [Overload::Queue, Overload::Drop][random(2) as usize];
     let fit = FitSample { every: 1 + random(3), offset: 0 };
-    plan.pattern = Pattern::OpenLoop { source, overload, fit };
+    let in_flight = [u32::MAX, 1 + random(80) as u32][random(2) as usize];
+    plan.pattern = Pattern::OpenLoop { in_flight, source, overload, fit };
     list
 }
 

@@ -221,8 +221,8 @@ impl Shard {
         }
     }
 
-    /// What came due just before the end of issuing goes yet, late as it is: a phase without a drain
-    /// ends right here.
+    /// What came due just before the end of issuing goes yet, late as it is: a phase without a
+    /// drain ends right here.
     fn take_last(&mut self) {
         self.pump_open_loop();
         if !self.unsent.is_empty() {

@@ -347,7 +347,7 @@ impl Shard {
                 recording.counters.single_sends_ns += took_ns;
             }
         } else if !turn.has_worked && turn.events == 0 {
-            // In vain: nothing was taken or sent, nothing came, nothing of the last turn was walked.
+            // In vain: nothing was taken or sent, nothing came, nothing of the last turn walked.
             let gap_ns = now_ns.saturating_sub(turn.last_ns);
             self.idle_ns += gap_ns;
             if gap_ns > HICCUP_NS[0] && is_recorded {
@@ -375,8 +375,8 @@ impl Shard {
         if !self.is_ready {
             return wake_ns.min(self.now_ns + CONTROL_POLL_NS);
         }
-        // What must not be late: queries, and begins and ends of phases, behind which a query may be
-        // due at once.
+        // What must not be late: queries, and begins and ends of phases, behind which a query may
+        // be due at once.
         let mut instant_ns = due_ns;
         if let Some(active) = &mut self.active {
             instant_ns = instant_ns.min(active.next_change_ns(&mut self.ring));

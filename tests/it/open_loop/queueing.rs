@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::{MS, percentile};
-use crate::support::queue::{Freeze, Plan, QueueServer, Seen, Service, UNLIMITED};
-use crate::support::run::{Figures, Run};
+use super::{BUCKET, MS, assert_not_below, freezing, percentile, run};
+use crate::support::queue::{Plan, QueueServer, Seen, Service, UNLIMITED};
 use crate::support::{Engine, at_most, on_a_calm_host, on_both_engines};
 
 on_both_engines!(
@@ -14,29 +13,9 @@ on_both_engines!(
     an_overload_is_served_at_the_pace_of_the_server,
 );
 
-/// Buckets of a distribution are at most 0.1 % wide.
-const BUCKET: f64 = 0.001;
-
 /// Time from arrival to departure of every request, ns.
 fn residences_ns(seen: &Seen) -> Vec<u64> {
     seen.visits.iter().map(|visit| visit.depart_ns - visit.arrival_ns).collect()
-}
-
-/// Each request was sent before it arrived and answered after the departure, so each figure of the
-/// client is at least the server's.
-#[track_caller]
-fn assert_not_below(figures: &Figures, truth_ns: &[u64]) {
-    let total: u64 = truth_ns.iter().sum();
-    assert!(figures.get("total") >= total as f64, "{figures:?}, server's total {total}");
-    let extremes = [truth_ns.iter().min().unwrap(), truth_ns.iter().max().unwrap()];
-    for (name, is) in ["min", "max"].into_iter().zip(extremes) {
-        assert!(figures.get(name) >= *is as f64, "{figures:?}, server's {name} {is}");
-    }
-    for (key, share) in [("50.0", 0.5), ("90.0", 0.9), ("95.0", 0.95)] {
-        let is = percentile(truth_ns, share) as f64;
-        let measured = figures.percentile(key);
-        assert!(measured >= is * (1.0 - BUCKET), "p{key}: {measured} below the server's {is}");
-    }
 }
 
 /// Four servers at 60 %: some wait, and all of that is service, as the client sees it.
@@ -44,7 +23,7 @@ fn service_is_that_of_the_server_and_little_more(engine: Engine) {
     on_a_calm_host(|| {
         let service = Service::Exponential { mean_ns: 3 * MS, seed: 11 };
         let server = QueueServer::start(Plan { servers: 4, service, freeze: None });
-        let outcome = Run::on(engine).words("poisson -R 800 -n 1200").args([server.url()]).finish();
+        let outcome = run(engine, &server, "poisson -R 800 -n 1200");
         outcome.expect_successes(1200);
         let truth_ns = residences_ns(&server.seen());
         let figures = outcome.figures("service_latency");
@@ -54,18 +33,10 @@ fn service_is_that_of_the_server_and_little_more(engine: Engine) {
     });
 }
 
-/// 100 ms each second, with everybody in flight at once: who is due in a freeze waits for its end,
-/// so of all requests 5 % wait at least 50 ms and 1 % at least 90 ms.
-fn freezing(servers: usize, service_ns: u64) -> QueueServer {
-    let freeze = Freeze { every_ns: 1000 * MS, length_ns: 100 * MS };
-    let service = Service::Constant(service_ns);
-    QueueServer::start(Plan { servers, service, freeze: Some(freeze) })
-}
-
+/// Everybody is in flight at once: who is due in a freeze waits for its end.
 fn a_frozen_server_shows_in_the_service_of_all_who_were_due(engine: Engine) {
     let server = freezing(UNLIMITED, 0);
-    let outcome =
-        Run::on(engine).words("constant -R 1000 -d 2s -t 1").args([server.url()]).finish();
+    let outcome = run(engine, &server, "constant -R 1000 -d 2s -t 1");
     outcome.expect_successes(2000);
     let truth_ns = residences_ns(&server.seen());
     let figures = outcome.figures("service_latency");
@@ -83,7 +54,7 @@ fn a_closed_loop_does_not_see_the_freeze(engine: Engine) {
     on_a_calm_host(|| {
         let server = freezing(1, MS);
         let words = "max-throughput -c 1 -d 2s";
-        let outcome = Run::on(engine).words(words).args([server.url()]).finish();
+        let outcome = run(engine, &server, words);
         outcome.expect_code(0);
         let figures = outcome.figures("latency");
         assert!(figures.get("max") >= 90e6, "it was frozen: {figures:?}");
@@ -96,8 +67,8 @@ fn a_closed_loop_does_not_see_the_freeze(engine: Engine) {
 fn an_overload_is_served_at_the_pace_of_the_server(engine: Engine) {
     let service = Service::Constant(2 * MS);
     let server = QueueServer::start(Plan { servers: 1, service, freeze: None });
-    let words = "constant -R 600 -d 1500ms --allow-untrusted";
-    let outcome = Run::on(engine).words(words).args([server.url()]).finish();
+    let words = "constant -R 600 -d 1500ms";
+    let outcome = run(engine, &server, words);
     outcome.expect_successes(900);
     let truth_ns = residences_ns(&server.seen());
     let figures = outcome.figures("service_latency");

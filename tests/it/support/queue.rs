@@ -139,14 +139,16 @@ impl QueueServer {
         listener.set_nonblocking(true).expect("a socket can be");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared::default());
-        let desk = Desk {
+        let mut desk = Desk {
             listener,
             plan,
             servers: Servers::new(plan.servers),
             shared: Arc::clone(&shared),
             connections: BTreeMap::new(),
+            polled: Vec::new(),
             waiting: BinaryHeap::new(),
         };
+        desk.polled.push(readable(desk.listener.as_raw_fd()));
         thread::spawn(move || desk.serve());
         QueueServer { address, shared }
     }
@@ -194,6 +196,8 @@ struct Desk {
     shared: Arc<Shared>,
     /// By descriptor.
     connections: BTreeMap<i32, Connection>,
+    /// The listener and all of them.
+    polled: Vec<libc::pollfd>,
     /// (when to answer, number of the arrival, descriptor), the earliest first.
     waiting: BinaryHeap<Reverse<(u64, usize, i32)>>,
 }
@@ -202,7 +206,7 @@ impl Desk {
     fn serve(mut self) {
         while !self.shared.is_stopping.load(Ordering::Relaxed) {
             self.answer_what_is_ready();
-            for descriptor in self.readable() {
+            for descriptor in self.await_something() {
                 if descriptor == self.listener.as_raw_fd() {
                     self.accept();
                 } else {
@@ -214,17 +218,12 @@ impl Desk {
 
     /// Descriptors with something to read. Sleeps until shortly before the next answer, then only
     /// looks: a sleep ends late.
-    fn readable(&self) -> Vec<i32> {
-        let mut list: Vec<libc::pollfd> = [self.listener.as_raw_fd()]
-            .into_iter()
-            .chain(self.connections.keys().copied())
-            .map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
-            .collect();
+    fn await_something(&mut self) -> Vec<i32> {
         let sleep = self.waiting.peek().map_or(STOP_POLL, |Reverse((ready_ns, ..))| {
             Duration::from_nanos(ready_ns.saturating_sub(monotonic_ns() + SPIN_NS)).min(STOP_POLL)
         });
-        sys::poll(&mut list, sleep);
-        list.into_iter().filter(|entry| entry.revents != 0).map(|entry| entry.fd).collect()
+        sys::poll(&mut self.polled, sleep);
+        self.polled.iter().filter(|entry| entry.revents != 0).map(|entry| entry.fd).collect()
     }
 
     fn accept(&mut self) {
@@ -232,6 +231,7 @@ impl Desk {
             stream.set_nonblocking(true).expect("a socket can be");
             stream.set_nodelay(true).expect("TCP");
             let connection = Connection { stream, buffer: Vec::new() };
+            self.polled.push(readable(connection.stream.as_raw_fd()));
             self.connections.insert(connection.stream.as_raw_fd(), connection);
             let mut seen = self.shared.seen.lock().unwrap();
             seen.accepted += 1;
@@ -248,6 +248,7 @@ impl Desk {
             // The client's end of it. An answer that still waits has nobody to go to.
             _ => {
                 self.connections.remove(&descriptor);
+                self.polled.retain(|entry| entry.fd != descriptor);
                 self.waiting.retain(|Reverse((.., to))| *to != descriptor);
                 return;
             }
@@ -293,6 +294,11 @@ impl Desk {
             }
         }
     }
+}
+
+/// To be told of bytes.
+fn readable(fd: i32) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
 /// How often the thread looks whether the server is being stopped.
