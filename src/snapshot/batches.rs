@@ -125,12 +125,14 @@ mod tests {
     use super::*;
 
     fn recording(begin_ns: u64, latency_ns: u64) -> Recording {
-        let mut recording = Recording::default();
-        recording.begin_ns = begin_ns;
-        recording.end_ns = begin_ns + INTERVAL_NS;
+        let mut recording = Recording {
+            begin_ns,
+            end_ns: begin_ns + INTERVAL_NS,
+            in_flight: 3,
+            ..Recording::default()
+        };
         recording.counters.completed = 1;
         recording.service.record(latency_ns);
-        recording.in_flight = 3;
         recording
     }
 

@@ -61,7 +61,9 @@ pub(super) fn little(facts: &Facts) -> Check {
     }
     let area_ns = facts.sums.area_ns as f64;
     let unfinished_ns = facts.phase.survivors_ns.unwrap_or(0) as f64;
-    let mean = (facts.window_ns > 0).then(|| area_ns / facts.window_ns as f64);
+    // Over the drain too, as the integral is.
+    let length_ns = facts.phase.end_ns.saturating_sub(facts.phase.start_ns);
+    let mean = (length_ns > 0).then(|| area_ns / length_ns as f64);
     let mean =
         mean.map_or(String::new(), |mean| format!("{mean:.2} requests present on average; "));
     if area_ns > 0.0 && unfinished_ns / area_ns > UNFINISHED_WARN {

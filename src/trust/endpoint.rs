@@ -3,6 +3,7 @@
 use loadgen_shards::recorder::{Counters, Parts};
 
 use super::facts::{Facts, mark, percent, told};
+use super::stationarity::is_settled;
 use super::{Check, Class, Level, Line, Mark};
 use crate::number::{counted, grouped, time};
 use crate::snapshot::PERCENTILES;
@@ -58,7 +59,8 @@ pub(super) fn pool_wait(facts: &Facts, is_unstable: bool) -> Check {
         level = level.max(Level::Warn);
         let of_due = counters.dropped as f64 / counters.scheduled as f64;
         let dropped = counted(counters.dropped, "request");
-        reason = format!("{dropped} ({}) given up for want of one; {reason}", percent(of_due));
+        reason =
+            format!("{dropped} ({}) given up for want of a connection; {reason}", percent(of_due));
     }
     POOL.says(level, share.map(|share| share * 100.0), reason)
 }
@@ -80,6 +82,10 @@ fn advice(facts: &Facts, peak: u64, is_unstable: bool) -> String {
     let counters = &facts.counters;
     if is_unstable {
         return "no number of connections helps where the queue grows".to_owned();
+    }
+    if !is_settled(facts) {
+        return "too much waited to tell how many are enough: a lower rate, or a longer run"
+            .to_owned();
     }
     let is_ours = counters.waits_other_shard_free_ns
         > counters.waits_full_ns + counters.waits_new_connection_ns;

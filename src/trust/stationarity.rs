@@ -134,7 +134,7 @@ fn growth(facts: &Facts, slices: &[Batch]) -> Option<Growth> {
 }
 
 /// The run is long against the latency. Without an answer it is not.
-fn is_settled(facts: &Facts) -> bool {
+pub(super) fn is_settled(facts: &Facts) -> bool {
     let median_ns = facts.headline().percentile(50_000);
     median_ns.is_some_and(|ns| facts.window_ns >= SETTLED_LATENCIES * ns)
 }

@@ -554,6 +554,9 @@ fn waiting_for_connections_is_a_finding_with_a_number_to_try() {
     counters.waits_other_shard_free_ns = std::mem::take(&mut counters.waits_full_ns);
     assert_level(&case.judged(), "D9", Level::Fail, "100 % another shard had one free");
     assert_level(&case.judged(), "D9", Level::Fail, "fewer --cores");
+    // Nobody can tell how many are enough while most wait for seconds of so short a run.
+    let trust = waits(|_| 3 * SECOND).build().judged();
+    assert_level(&trust, "D9", Level::Fail, "a lower rate, or a longer run");
     // Our own delay is ours in this line too.
     let trust = Run { lateness: |_| 400 * US, ..healthy() }.build().judged();
     assert_level(&trust, "D15", Level::Warn, "our own delay");
