@@ -9,6 +9,7 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use loadgen_shards::limits::{SERIES_DIGITS, SERIES_NS_MAX, SERIES_NS_MIN};
 
 use crate::request::base64;
 use crate::snapshot::Distribution;
@@ -24,7 +25,8 @@ pub fn hgrm(distribution: &Distribution) -> String {
         "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
     );
     let mut total = 0;
-    for step in distribution.histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
+    let histogram = hdr_of(distribution);
+    for step in histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
         total += step.count_since_last_iteration();
         let quantile = step.quantile_iterated_to();
         // A bucket reaches beyond the extremes, and the last one may be that of clamped values.
@@ -40,7 +42,6 @@ pub fn hgrm(distribution: &Distribution) -> String {
         }
         text.push('\n');
     }
-    let histogram = &distribution.histogram;
     let sub_buckets = (2 * 10u64.pow(u32::from(histogram.sigfig()))).next_power_of_two();
     let number = |value: Option<f64>| value.map_or(f64::NAN, ms);
     write!(
@@ -104,10 +105,11 @@ impl<W: Write> IntervalLog<W> {
         tag: Option<&str>,
         start_ns: u64,
         length_ns: u64,
-        histogram: &Histogram<u64>,
+        distribution: &Distribution,
     ) -> io::Result<()> {
+        let histogram = hdr_of(distribution);
         self.bytes.clear();
-        self.serializer.serialize(histogram, &mut self.bytes).map_err(io::Error::other)?;
+        self.serializer.serialize(&histogram, &mut self.bytes).map_err(io::Error::other)?;
         if let Some(tag) = tag {
             write!(self.writer, "Tag={},", tag_text(tag))?;
         }
@@ -131,6 +133,17 @@ impl<W: Write> IntervalLog<W> {
         self.writer.flush()?;
         Ok(self.writer)
     }
+}
+
+/// The counts as HdrHistogram holds them, bucket by bucket.
+fn hdr_of(distribution: &Distribution) -> Histogram<u64> {
+    let mut histogram = Histogram::new_with_bounds(SERIES_NS_MIN, SERIES_NS_MAX, SERIES_DIGITS)
+        .expect("the bounds are constants that the crate accepts");
+    for bucket in distribution.histogram.iter() {
+        let value = bucket.low.max(SERIES_NS_MIN);
+        histogram.record_n(value, bucket.count).expect("a bucket of the same bounds is in range");
+    }
+    histogram
 }
 
 /// A tag ends at a comma, and no reader expects a blank in it.
@@ -284,7 +297,7 @@ mod tests {
             (Some("a, b\n"), 61_234_000_000, 1_000_000_000, &empty),
         ];
         for (tag, start_ns, length_ns, distribution) in pushed {
-            log.push(tag, start_ns, length_ns, &distribution.histogram).expect("memory");
+            log.push(tag, start_ns, length_ns, distribution).expect("memory");
         }
         let (started, intervals) = read(&log.finish().expect("memory"));
         assert_eq!(started, Some(Duration::from_secs(1_796_038_682)));
@@ -293,7 +306,7 @@ mod tests {
             intervals.iter().zip(pushed)
         {
             assert_eq!((start.as_nanos(), length.as_nanos()), (start_ns.into(), length_ns.into()));
-            assert_eq!(histogram, &expected.histogram, "{tag:?}");
+            assert_eq!(histogram, &hdr_of(expected), "{tag:?}");
             assert_eq!(histogram.len(), expected.count());
         }
         let tags: Vec<Option<&str>> = intervals.iter().map(|(tag, ..)| tag.as_deref()).collect();
@@ -308,16 +321,16 @@ mod tests {
         for part in 0..4 {
             let interval = distribution(values(part));
             let start_ns = part * 1_000_000_000;
-            log.push(None, start_ns, 1_000_000_000, &interval.histogram).expect("memory");
+            log.push(None, start_ns, 1_000_000_000, &interval).expect("memory");
             whole.merge(&interval);
         }
         let (_, intervals) = read(&log.finish().expect("memory"));
-        let mut sum = Distribution::new().histogram;
+        let mut sum = hdr_of(&Distribution::new());
         intervals.iter().for_each(|(.., part)| sum.add(part).expect("the same bounds"));
-        assert_eq!(sum, whole.histogram);
+        assert_eq!(sum, hdr_of(&whole));
         // The control: one interval less is not the whole.
         sum.subtract(&intervals[0].3).expect("it was added");
-        assert_ne!(sum, whole.histogram);
+        assert_ne!(sum, hdr_of(&whole));
     }
 
     /// Levels as in the examples of HdrHistogram and in the output of wrk2: five steps to the

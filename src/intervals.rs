@@ -234,7 +234,7 @@ impl IntervalFiles {
                 writeln!(writers.lines, "{}", slice.line(start_ns, self.shards, phase.is_open))?;
                 let since_ns = slice.begin_ns.saturating_sub(writers.log_start_ns);
                 let length_ns = slice.end_ns - slice.begin_ns;
-                writers.log.push(None, since_ns, length_ns, &slice.latency.histogram)?;
+                writers.log.push(None, since_ns, length_ns, &slice.latency)?;
             }
             writers.lines.flush()?;
             writers.log.flush()?;

@@ -12,7 +12,7 @@
 //!  3  shard
 //!  2  reactor phase sim timer
 //!  1  sys/uring sys/epoll pool connection recorder
-//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel schedule order margin
+//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel schedule order margin histogram
 //!     realtime
 //! -1  sys (the other files) limits
 //! ```
@@ -24,6 +24,7 @@ pub mod connection;
 pub mod cpu;
 pub mod event;
 pub mod failure;
+pub mod histogram;
 pub mod http1;
 pub mod limits;
 pub mod margin;

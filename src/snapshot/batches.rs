@@ -65,11 +65,9 @@ impl Batches {
         if self.list.len() <= index {
             self.list.resize_with(index + 1, Batch::default);
         }
-        let latencies = headline(recording).histogram.iter_recorded();
+        let latencies = headline(recording).histogram.iter();
         self.list[index].merge(&Batch {
-            latencies: latencies
-                .map(|bucket| (bucket.value_iterated_to(), u64::from(bucket.count_at_value())))
-                .collect(),
+            latencies: latencies.map(|bucket| (bucket.high, bucket.count)).collect(),
             completed: recording.counters.completed,
             failed: recording.counters.failed,
             present_sum: recording.in_flight + recording.backlog,

@@ -5,8 +5,7 @@
 //! loses nothing: the result equals one recording of all values, in any order and any split.
 //! Percentiles are never averaged.
 
-use hdrhistogram::Histogram;
-use loadgen_shards::limits::{SERIES_DIGITS, SERIES_NS_MAX, SERIES_NS_MIN};
+use loadgen_shards::histogram::Histogram;
 use loadgen_shards::recorder::Series;
 
 /// A merged distribution, ns.
@@ -81,10 +80,8 @@ impl Default for Distribution {
 impl Distribution {
     /// An empty one, with the bounds of the shards' series.
     pub fn new() -> Distribution {
-        let histogram = Histogram::new_with_bounds(SERIES_NS_MIN, SERIES_NS_MAX, SERIES_DIGITS)
-            .expect("the bounds are constants that the crate accepts");
         Distribution {
-            histogram,
+            histogram: Histogram::default(),
             min: u64::MAX,
             max: 0,
             total: 0,
@@ -96,12 +93,7 @@ impl Distribution {
 
     /// Adds what a shard recorded. Exact: same bounds, same buckets.
     pub fn add(&mut self, series: &Series) {
-        for bucket in series.histogram.iter_recorded() {
-            let count = u64::from(bucket.count_at_value());
-            self.histogram
-                .record_n(bucket.value_iterated_to(), count)
-                .expect("a bucket of the same bounds is in range");
-        }
+        self.histogram.add(&series.histogram);
         self.min = self.min.min(series.min);
         self.max = self.max.max(series.max);
         self.total += series.total;
@@ -112,7 +104,7 @@ impl Distribution {
 
     /// Adds another merged distribution.
     pub fn merge(&mut self, other: &Distribution) {
-        self.histogram.add(&other.histogram).expect("the bounds are the same everywhere");
+        self.histogram.add(&other.histogram);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
         self.total += other.total;
@@ -123,9 +115,7 @@ impl Distribution {
 
     /// Forgets everything.
     pub fn reset(&mut self) {
-        if !self.histogram.is_empty() {
-            self.histogram.reset();
-        }
+        self.histogram.reset();
         self.min = u64::MAX;
         self.max = 0;
         self.total = 0;
@@ -178,11 +168,11 @@ impl Distribution {
     /// The value of a 1-based rank; `None` above the count.
     pub fn at_rank(&self, rank: u64) -> Option<u64> {
         let mut below = 0;
-        let bucket = self.histogram.iter_recorded().find(|bucket| {
-            below += bucket.count_at_value();
+        let bucket = self.histogram.iter().find(|bucket| {
+            below += bucket.count;
             below >= rank
         })?;
-        Some(self.within_extremes(bucket.value_iterated_to()))
+        Some(self.within_extremes(bucket.high))
     }
 
     /// All of [`PERCENTILES`] in one pass, in their order; `None` if there is no value.
@@ -191,11 +181,11 @@ impl Distribution {
         // The list descends and the walk ascends: values[open..] are found.
         let mut open = PERCENTILES.len();
         let mut below = 0;
-        for bucket in self.histogram.iter_recorded() {
-            below += bucket.count_at_value();
+        for bucket in self.histogram.iter() {
+            below += bucket.count;
             while open > 0 && below >= self.rank(PERCENTILES[open - 1].milli) {
                 open -= 1;
-                values[open] = self.within_extremes(bucket.value_iterated_to());
+                values[open] = self.within_extremes(bucket.high);
             }
         }
         (open == 0).then_some(values)
@@ -229,13 +219,12 @@ impl Distribution {
             .map(|index| Bucket { low: edge(index), high: edge(index + 1), count: 0 })
             .collect();
         let mut current = 0;
-        for recorded in self.histogram.iter_recorded() {
-            let middle = self.histogram.median_equivalent(recorded.value_iterated_to());
-            let value = self.within_extremes(middle) as f64;
+        for recorded in self.histogram.iter() {
+            let value = self.within_extremes(recorded.middle()) as f64;
             while current < BUCKETS - 1 && value >= buckets[current].high {
                 current += 1;
             }
-            buckets[current].count += recorded.count_at_value();
+            buckets[current].count += recorded.count;
         }
         buckets
     }
@@ -319,6 +308,8 @@ pub fn count_needed(milli: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use loadgen_shards::limits::SERIES_NS_MAX;
+
     use super::*;
 
     fn series(values: impl IntoIterator<Item = u64>) -> Series {

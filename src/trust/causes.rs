@@ -54,12 +54,9 @@ impl Pauses {
         if series.max <= STALL_NS {
             return;
         }
-        for bucket in series.histogram.iter_recorded() {
-            let (value_ns, count) = (bucket.value_iterated_to(), bucket.count_at_value());
-            if value_ns > STALL_NS {
-                self.count += count;
-                self.total_ns += value_ns * count;
-            }
+        for bucket in series.histogram.iter().filter(|bucket| bucket.high > STALL_NS) {
+            self.count += bucket.count;
+            self.total_ns += bucket.high * bucket.count;
         }
         self.longest_ns = self.longest_ns.max(series.max);
     }

@@ -99,9 +99,8 @@ fn moved(facts: &Facts, milli: u32) -> Option<Moved> {
 
 /// Share of the values that are at most so large.
 pub(super) fn share_within(distribution: &Distribution, ns: u64) -> f64 {
-    let within = distribution.histogram.iter_recorded();
-    let within = within.take_while(|bucket| bucket.value_iterated_to() <= ns);
-    let count: u64 = within.map(|bucket| bucket.count_at_value()).sum();
+    let within = distribution.histogram.iter().take_while(|bucket| bucket.high <= ns);
+    let count: u64 = within.map(|bucket| bucket.count).sum();
     count as f64 / distribution.count() as f64
 }
 

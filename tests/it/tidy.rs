@@ -44,6 +44,7 @@ const SHARD_FLOORS: &[(i32, &[&str])] = &[
             "schedule",
             "order",
             "margin",
+            "histogram",
         ],
     ),
     (

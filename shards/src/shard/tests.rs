@@ -123,9 +123,8 @@ impl Sums {
 
 /// All values of a series, ascending, within the bucket error.
 fn values(series: &Series) -> impl Iterator<Item = u64> {
-    series.histogram.iter_recorded().flat_map(|value| {
-        std::iter::repeat_n(value.value_iterated_to(), value.count_at_value() as usize)
-    })
+    let buckets = series.histogram.iter();
+    buckets.flat_map(|bucket| std::iter::repeat_n(bucket.high, bucket.count as usize))
 }
 
 impl Totals {
