@@ -385,7 +385,7 @@ mod tests {
             (false, None, Some(&interrupted), 1, "incomplete: stopped by Ctrl-C"),
             (false, None, Some(&drained), 1, "incomplete: 3 requests were in flight"),
             (false, None, Some(&failed), 1, "no request succeeded: all 7 failed (reset: peer)"),
-            (false, None, Some(&silent), 1, "no request succeeded: none of 0 got an answer"),
+            (false, None, Some(&silent), 1, "no request succeeded: none was sent"),
             (true, None, None, 130, "stopped at once"),
         ];
         let facts = facts();
