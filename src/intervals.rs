@@ -16,6 +16,7 @@ use loadgen_shards::recorder::Recording;
 use loadgen_shards::sys::time::monotonic_ns;
 use serde_json::{Value, json};
 
+use crate::courtesy::make_way;
 use crate::files;
 use crate::hdr::IntervalLog;
 use crate::snapshot::{Distribution, Snapshot, count_needed, headline};
@@ -231,6 +232,7 @@ impl IntervalFiles {
                 none => none.insert(Writers::create(&self.root, &phase.name, start_ns)?),
             };
             for slice in &slices {
+                make_way();
                 writeln!(writers.lines, "{}", slice.line(start_ns, self.shards, phase.is_open))?;
                 let since_ns = slice.begin_ns.saturating_sub(writers.log_start_ns);
                 let length_ns = slice.end_ns - slice.begin_ns;

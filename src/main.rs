@@ -19,6 +19,8 @@ mod config;
 #[cfg(target_os = "linux")]
 mod cores;
 #[cfg(target_os = "linux")]
+mod courtesy;
+#[cfg(target_os = "linux")]
 mod display;
 #[cfg(target_os = "linux")]
 mod doctor;

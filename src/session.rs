@@ -33,6 +33,7 @@ use rtrb::{Consumer, RingBuffer};
 
 use crate::config::Precision;
 use crate::cores::Timer;
+use crate::courtesy::make_way;
 use crate::error::Error;
 use crate::expression::{RequestFigure, RequestGoal};
 use crate::plan::{Phase, Plan};
@@ -478,7 +479,9 @@ impl Session {
         }
         totals.add(&recording);
         totals.note_peak(shard as usize, recording.in_flight_max);
+        make_way();
         recording.reset();
+        make_way();
         // A shard that is gone needs none.
         let recycled = (recording, self.calibrator.current());
         let _ = self.shards[shard as usize].recycle.try_send(recycled);

@@ -9,6 +9,7 @@ use loadgen_shards::recorder::Recording;
 use super::run::{Ended, Role};
 use crate::config::{self, Ui};
 use crate::cores::Host;
+use crate::courtesy::make_way;
 use crate::display;
 use crate::files::{self, ReportDir};
 use crate::hdr;
@@ -250,6 +251,7 @@ impl Output {
     /// One file. The first one that cannot be written is told, and is the last to be tried.
     fn write(&mut self, name: impl AsRef<std::path::Path>, text: &str) {
         let Some(directory) = &self.directory else { return };
+        make_way();
         if let Err(error) = directory.write(&name, text) {
             let path = directory.path().join(name);
             self.directory = None;

@@ -19,7 +19,7 @@ const ROOT_FLOORS: &[(i32, &[&str])] = &[
     (5, &["main", "ab", "load", "compare", "display", "progress"]),
     (4, &["session", "report", "snapshot", "files", "intervals", "hdr", "doctor", "trust"]),
     (3, &["cli", "config", "cores", "request", "plan", "expression"]),
-    (2, &["error", "stream", "statistics", "number"]),
+    (2, &["error", "stream", "statistics", "number", "courtesy"]),
 ];
 
 /// Floors of the data plane. Files of `sys` stand on their own: the two back ends are above what
