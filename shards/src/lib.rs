@@ -12,7 +12,8 @@
 //!  3  shard
 //!  2  reactor phase sim timer
 //!  1  sys/uring sys/epoll pool connection recorder
-//!  0  sys/socket sys/buffers cpu http1 failure event token query clock wheel schedule order margin histogram
+//!  0  sys/socket cpu http1 failure event token query clock wheel schedule order margin
+//!     realtime histogram
 //!     realtime
 //! -1  sys (the other files) limits
 //! ```
