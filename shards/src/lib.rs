@@ -14,7 +14,6 @@
 //!  1  sys/uring sys/epoll pool connection recorder
 //!  0  sys/socket cpu http1 failure event token query clock wheel schedule order margin
 //!     realtime histogram
-//!     realtime
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
