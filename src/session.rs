@@ -37,7 +37,7 @@ use crate::courtesy::make_way;
 use crate::error::Error;
 use crate::expression::{RequestFigure, RequestGoal};
 use crate::plan::{Phase, Plan};
-use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Snapshot, State, StealMeter};
+use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Segments, Snapshot, State, StealMeter};
 use crate::trust;
 
 use rules::Rules;
@@ -57,6 +57,8 @@ pub struct Session {
     /// When `--precision` is looked at next.
     precision_due_ns: u64,
     steals: StealMeter,
+    /// When the last phase ended, or the first began.
+    segments: Option<Segments>,
     /// What each shard's clock was off by when it was ready, ns.
     clock_errors_ns: Vec<i64>,
     /// Connections that could not be opened before the first phase.
@@ -150,6 +152,7 @@ impl Session {
             begin_ns: monotonic_ns(),
             precision_due_ns: 0,
             steals: StealMeter::new(&busy_cores(&plan), monotonic_ns()),
+            segments: None,
             clock_errors_ns: Vec::new(),
             refused: Failures::default(),
             plan,
@@ -227,6 +230,7 @@ impl Session {
         self.snapshot.clock.ticks_per_s = calibration.ticks_per_s();
         self.snapshot.state = State::Live;
         self.steals.lap(monotonic_ns());
+        self.segments = Segments::read();
         self.hand_over(0, monotonic_ns() + START_DELAY_NS);
         self.wake_all();
     }
@@ -432,6 +436,10 @@ impl Session {
                     totals.in_flight_at_end = progress.in_flight_at_end;
                     totals.survivors_ns = Some(progress.survivors_ns);
                     totals.steals = self.steals.lap(monotonic_ns());
+                    let segments = Segments::read();
+                    totals.segments =
+                        segments.zip(self.segments).map(|(now, before)| now.since(before));
+                    self.segments = segments;
                     totals.state = match self.snapshot.state {
                         State::Interrupted => State::Interrupted,
                         _ => State::Complete,

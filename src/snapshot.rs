@@ -20,7 +20,7 @@ use loadgen_shards::recorder::{Counters, Recording};
 use crate::request::secret::Secrets;
 
 pub use batches::{Batch, Batches};
-pub use conditions::{Conditions, STEAL_STEP_NS, Steal, StealMeter};
+pub use conditions::{Conditions, STEAL_STEP_NS, Segments, Steal, StealMeter};
 pub use distribution::{Bounded, Censored, Distribution, PERCENTILES, count_needed};
 pub use figure::{Length, figure};
 pub use json::{
@@ -96,6 +96,8 @@ pub struct PhaseTotals {
     pub in_flight_peaks: Vec<u64>,
     /// What the hypervisor took of the cores of shards and timer; empty until it has ended.
     pub steals: Vec<Steal>,
+    /// What the host sent meanwhile, ours included; `None` until it has ended.
+    pub segments: Option<Segments>,
 }
 
 /// The whole run so far.
@@ -206,6 +208,7 @@ impl PhaseTotals {
             precise_after_ns: None,
             in_flight_peaks: Vec::new(),
             steals: Vec::new(),
+            segments: None,
         }
     }
 

@@ -136,6 +136,44 @@ impl StealMeter {
     }
 }
 
+/// TCP segments of this network namespace, of any program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segments {
+    /// Sent, first time and again.
+    pub sent: u64,
+    /// Sent again, as no acknowledgement came.
+    pub resent: u64,
+}
+
+impl Segments {
+    /// Asks the kernel; `None` where it does not tell.
+    pub fn read() -> Option<Segments> {
+        Segments::parse(&fs::read_to_string("/proc/net/snmp").ok()?)
+    }
+
+    /// Two lines begin with `Tcp:`: names, then values.
+    fn parse(snmp: &str) -> Option<Segments> {
+        let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+        let (names, values) = (lines.next()?, lines.next()?);
+        let pairs = names.split_ascii_whitespace().zip(values.split_ascii_whitespace());
+        let value = |name: &str| {
+            let mut pairs = pairs.clone();
+            pairs.find(|(key, _)| *key == name)?.1.parse().ok()
+        };
+        let (sent, resent) = (value("OutSegs")?, value("RetransSegs")?);
+        // The kernel counts the second kind apart.
+        Some(Segments { sent: sent + resent, resent })
+    }
+
+    /// What came since an earlier look.
+    pub fn since(self, earlier: Segments) -> Segments {
+        Segments {
+            sent: self.sent.saturating_sub(earlier.sent),
+            resent: self.resent.saturating_sub(earlier.resent),
+        }
+    }
+}
+
 fn stolen_of(cores: &[usize]) -> Vec<Option<u64>> {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     cores.iter().map(|core| stolen(&stat, *core)).collect()
@@ -157,6 +195,20 @@ const IDLE_STATES: usize = 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn segments_are_read_by_the_names_of_their_columns() {
+        let snmp = "Ip: Forwarding DefaultTTL\nIp: 1 64\n\
+                    Tcp: RtoMin MaxConn RetransSegs InErrs OutSegs\nTcp: 200 -1 7 0 5000\n";
+        let first = Segments::parse(snmp).expect("both are there");
+        assert_eq!(first, Segments { sent: 5007, resent: 7 });
+        let later = Segments { sent: 6000, resent: 9 };
+        assert_eq!(later.since(first), Segments { sent: 993, resent: 2 });
+        for other in ["", "Tcp: OutSegs\n", "Tcp: OutSegs\nTcp: 5\n", "Udp: a\nUdp: 1\n"] {
+            assert_eq!(Segments::parse(other), None, "{other}");
+        }
+        assert!(Segments::read().is_some(), "Linux tells");
+    }
 
     #[test]
     fn conditions_are_read_from_the_kernels_files() {

@@ -68,6 +68,7 @@ struct PhaseDocument<'a> {
     schedule_hash: Option<String>,
     in_flight_peaks: &'a [u64],
     steals: Vec<Value>,
+    tcp_segments: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -259,6 +260,9 @@ fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
                 })
             })
             .collect(),
+        tcp_segments: phase
+            .segments
+            .map(|segments| json!({ "sent": segments.sent, "resent": segments.resent })),
     }
 }
 
@@ -422,7 +426,7 @@ mod tests {
         let phase = &document["phases"][0];
         let expected = "name phase_type state metrics failures status_codes start_ns \
              issue_end_ns end_ns first_sent_ns last_complete_ns load_end_ns schedule_hash \
-             in_flight_peaks steals";
+             in_flight_peaks steals tcp_segments";
         assert_eq!(keys(phase), expected);
     }
 

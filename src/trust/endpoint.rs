@@ -6,7 +6,7 @@ use super::facts::{Facts, mark, percent, told};
 use super::stationarity::is_settled;
 use super::{Check, Class, Level, Line, Mark};
 use crate::number::{counted, grouped, time};
-use crate::snapshot::PERCENTILES;
+use crate::snapshot::{PERCENTILES, Segments};
 
 /// Share of the latency spent waiting for a connection: worth a word ...
 const POOL_WARN: f64 = 0.01;
@@ -14,6 +14,9 @@ const POOL_WARN: f64 = 0.01;
 const POOL_FAIL: f64 = 0.1;
 /// Room above the most connections that were needed at once.
 const POOL_ROOM: f64 = 1.1;
+/// Share of TCP segments that were sent again; so many at least, as other programs send too.
+const RESENT_WARN: f64 = 1e-4;
+const RESENT_MIN: u64 = 10;
 /// p99 from the schedule over p99 from the send.
 const OMISSION_WARN: f64 = 1.05;
 /// Kinds of failures that are named.
@@ -62,7 +65,26 @@ pub(super) fn pool_wait(facts: &Facts, is_unstable: bool) -> Check {
         reason =
             format!("{dropped} ({}) given up for want of a connection; {reason}", percent(of_due));
     }
+    if let Some(lost) = lost(facts) {
+        level = level.max(Level::Warn);
+        reason = format!("{lost}; {reason}");
+    }
     POOL.says(level, share.map(|share| share * 100.0), reason)
+}
+
+/// Says it if segments had to be sent again: each makes a request some 200 ms slower.
+fn lost(facts: &Facts) -> Option<String> {
+    let Segments { sent, resent } = facts.phase.segments?;
+    let share = resent as f64 / sent.max(1) as f64;
+    (resent >= RESENT_MIN && share > RESENT_WARN).then(|| {
+        format!(
+            "{} of the TCP segments of this host were sent again ({} of {}), each at the price of \
+             200 ms or more: look at the network and at listen backlogs",
+            percent(share),
+            grouped(resent),
+            grouped(sent)
+        )
+    })
 }
 
 /// Which waits there were, by time.

@@ -11,7 +11,7 @@ use loadgen_shards::schedule::{Arrival, Process, Profile, Schedule, SchedulePlan
 
 use super::*;
 use crate::report::tests::{finished, plan_of};
-use crate::snapshot::{Conditions, PERCENTILES, Steal};
+use crate::snapshot::{Conditions, PERCENTILES, Segments, Steal};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -402,6 +402,8 @@ fn each_check_has_its_levels() {
         ("D8", |case| hiccups(case, 50 * MS), Level::Warn, "stopped the client for up to 50 ms"),
         ("D8", fifo, Level::Warn, "may not run 5.0 % of the time"),
         ("D9", |case| case.phase().sums.counters.dropped = 9, Level::Warn, "given up for want of"),
+        ("D9", |case| resent(case, 11), Level::Warn, "11 of 100 000"),
+        ("D9", |case| resent(case, 9), Level::Ok, "waited for a connection"),
         ("D14", |case| case.phase().sums.area_ns += 1, Level::Fail, "differ by 1 ns"),
         ("D14", unfinished, Level::Warn, "a longer --drain-timeout"),
         ("D17", |case| clamped(case, 3), Level::Warn, "3 longer than 1 h"),
@@ -430,6 +432,10 @@ fn untaken(case: &mut Case, count: u64) {
 fn planned_rate(case: &mut Case, rate: f64) {
     let schedule = case.plan.schedule.as_mut().expect("open loop");
     schedule.profile = Arc::new(constant_profile(rate));
+}
+
+fn resent(case: &mut Case, resent: u64) {
+    case.phase().segments = Some(Segments { sent: 100_000, resent });
 }
 
 fn loop_gaps(case: &mut Case, gap_ns: u64) {
