@@ -80,10 +80,12 @@ impl Active {
             Issuing::Closed { positions, claimed, .. } => {
                 claimed.is_empty() && positions.is_used_up()
             }
-            // With a duration the phase is that long, whenever its last query is due.
-            Issuing::Open { arrivals, .. } => {
-                self.plan.duration_ns.is_none() && arrivals.is_used_up(ring)
-            }
+            // With a duration the phase is that long, whenever its last query is due, unless a count
+            // has ended the list before.
+            Issuing::Open { arrivals, .. } => match self.plan.duration_ns {
+                None => arrivals.is_used_up(ring),
+                Some(_) => arrivals.has_reached_count(ring),
+            },
         }
     }
 
