@@ -87,8 +87,8 @@ impl Active {
             Issuing::Closed { positions, claimed, .. } => {
                 claimed.is_empty() && positions.is_used_up()
             }
-            // With a duration the phase is that long, whenever its last query is due, unless a count
-            // has ended the list before.
+            // With a duration the phase is that long, whenever its last query is due, unless a
+            // count has ended the list before.
             Issuing::Open { arrivals, .. } => match self.plan.duration_ns {
                 None => arrivals.is_used_up(ring),
                 Some(_) => arrivals.has_reached_count(ring),
