@@ -10,13 +10,16 @@ use loadgen_bench::{Endpoint, EndpointConfig};
 use loadgen_shards::clock::{Calibration, Calibrator};
 use loadgen_shards::order::{Order, SampleOrder};
 use loadgen_shards::phase::{
-    Command, Message, Pattern, PhaseKind, PhasePlan, Positions, Ready, Timeouts, Wait,
+    Command, FitSample, Message, Overload, Pattern, PhaseKind, PhasePlan, Positions, Ready, Source,
+    Timeouts, Wait,
 };
 use loadgen_shards::query::{Address, Request, RequestTable, Target};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::recorder::Recording;
+use loadgen_shards::schedule::{Process, Profile, Schedule, SchedulePlan};
 use loadgen_shards::shard::{self, Link, ShardPlan};
 use loadgen_shards::sys::allocator::CountingAllocator;
+use loadgen_shards::sys::time::monotonic_ns;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::new();
@@ -35,6 +38,32 @@ struct Case {
     response_body_bytes: usize,
     requests: u64,
     wire_stamps: Option<u32>,
+    /// Requests per second of an open loop; `None`: closed loop.
+    rate: Option<f64>,
+    wait: Wait,
+}
+
+impl Case {
+    fn pattern(&self, requests: u64) -> Pattern {
+        let Some(rate) = self.rate else {
+            let positions = Arc::new(Positions::new(Some(requests), 1));
+            return Pattern::ClosedLoop { in_flight: IN_FLIGHT, positions };
+        };
+        let schedule = Schedule::new(&SchedulePlan {
+            process: Process::Poisson,
+            profile: Arc::new(Profile::constant(rate).expect("a valid rate")),
+            seed: 42,
+            stream: 0,
+            count: Some(requests),
+            end_ns: None,
+        });
+        Pattern::OpenLoop {
+            in_flight: IN_FLIGHT,
+            source: Source::Own(Box::new(schedule)),
+            overload: Overload::Queue,
+            fit: FitSample { every: 1, offset: 0 },
+        }
+    }
 }
 
 /// Control's side of one shard.
@@ -53,24 +82,24 @@ impl Control {
         }
     }
 
-    /// Runs a phase to its end, giving recordings back as they come. Returns the completed
-    /// requests.
-    fn run_phase(&self, ready: &Ready, index: u32, requests: u64) -> u64 {
+    /// Plans a phase. All that it needs is allocated when the shard hears of it.
+    fn hand_over(&self, index: u32, case: &Case, requests: u64, start_ns: u64) {
         let plan = PhasePlan {
             index,
             kind: PhaseKind::Performance,
-            pattern: Pattern::ClosedLoop {
-                in_flight: IN_FLIGHT,
-                positions: Arc::new(Positions::new(Some(requests), 1)),
-            },
+            pattern: case.pattern(requests),
             order: SampleOrder::new(Order::Sequential, 1, 0),
-            start_ns: 0,
+            start_ns,
             duration_ns: None,
             drain_timeout_ns: 5_000_000_000,
             clock: self.clock,
         };
         self.commands.send(Command::Phase(Box::new(plan))).expect("heard");
-        ready.waker.wake();
+    }
+
+    /// Awaits the end of a phase, giving recordings back as they come. Returns the completed
+    /// requests.
+    fn await_end(&self, index: u32) -> u64 {
         let mut completed = 0;
         loop {
             match self.messages.recv_timeout(PATIENCE).expect("the shard speaks") {
@@ -91,7 +120,7 @@ fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
     ShardPlan {
         index: 0,
         core: None,
-        wait: Wait::Sleep,
+        wait: case.wait,
         engine: case.engine,
         table: RequestTable {
             arena: Arc::from(case.request.as_bytes()),
@@ -139,10 +168,15 @@ fn allocations_once_warm(case: Case) -> u64 {
     let control = Control { commands: commands_in, messages, recycle, clock };
 
     let ready = control.ready();
-    assert_eq!(control.run_phase(&ready, 0, 200), 200, "{case:?}");
+    let now_ns = monotonic_ns();
+    control.hand_over(0, &case, 200, now_ns + FIRST_DELAY_NS);
+    control.hand_over(1, &case, case.requests, now_ns + SECOND_DELAY_NS);
+    ready.waker.wake();
+    assert_eq!(control.await_end(0), 200, "{case:?}");
+    // The second phase has yet to begin, so what its begin allocates is in the count.
     let before = ALLOCATOR.count();
     assert!(before > 0, "a shard allocates when it starts");
-    assert_eq!(control.run_phase(&ready, 1, case.requests), case.requests, "{case:?}");
+    assert_eq!(control.await_end(1), case.requests, "{case:?}");
     let allocations = ALLOCATOR.count() - before;
     control.commands.send(Command::Exit).expect("heard");
     ready.waker.wake();
@@ -170,6 +204,8 @@ fn warm_shard_allocates_nothing() {
             response_body_bytes: 100,
             requests: 10_000,
             wire_stamps: None,
+            rate: None,
+            wait: Wait::Sleep,
         };
         let large = Case { response_body_bytes: 50_000, requests: 3000, ..small };
         let reconnecting = Case { request: LAST, keepalive: false, requests: 1000, ..small };
@@ -177,6 +213,17 @@ fn warm_shard_allocates_nothing() {
         let stamped_large = Case { wire_stamps: Some(3), ..large };
         for case in [small, large, reconnecting, stamped, stamped_large] {
             assert_eq!(allocations_once_warm(case), 0, "{case:?}");
+        }
+        let hybrid = Case { requests: 2000, rate: Some(4000.0), wait: Wait::Hybrid, ..small };
+        let inline = Case { wait: Wait::Spin, ..hybrid };
+        // More than eight connections carry: most wait in the backlog.
+        let queued = Case { requests: 5000, rate: Some(1e6), ..hybrid };
+        let open_reconnecting = Case { request: LAST, keepalive: false, ..queued };
+        for open in [hybrid, inline, queued, open_reconnecting] {
+            for wire_stamps in [None, Some(3)] {
+                let case = Case { wire_stamps, ..open };
+                assert_eq!(allocations_once_warm(case), 0, "{case:?}");
+            }
         }
     }
 }
@@ -199,5 +246,9 @@ fn counter_sees_what_a_shard_allocates_and_nothing_else() {
     assert_eq!(counted("endpoint-0"), 0);
 }
 
+/// Between the plan of a phase and its begin.
+const FIRST_DELAY_NS: u64 = 5_000_000;
+/// Time for the first phase. It may take longer; the second then begins with its end.
+const SECOND_DELAY_NS: u64 = 150_000_000;
 /// For one message; a machine that is slower than this is broken.
 const PATIENCE: Duration = Duration::from_secs(60);

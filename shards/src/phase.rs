@@ -127,12 +127,15 @@ pub struct Rest {
 #[derive(Debug, Default)]
 pub struct TimerPhase {
     has_ended: AtomicBool,
+    has_reached_count: AtomicBool,
     rest: Mutex<Option<Rest>>,
 }
 
 impl TimerPhase {
     /// Nothing more will come; `rest` are the entries that it kept.
     pub fn end(&self, rest: Rest) {
+        let has_reached_count = rest.pending.is_none() && rest.schedule.has_reached_count();
+        self.has_reached_count.store(has_reached_count, Ordering::Relaxed);
         // Control alone takes it, after the end.
         *self.rest.lock().expect("nobody panics with it") = Some(rest);
         // Release: who sees the end also finds every entry in the rings.
@@ -142,6 +145,11 @@ impl TimerPhase {
     /// Whether nothing more will come. Look into the ring after, not before.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Whether it ended as the whole list had been dispatched, and by its count. Ask after the end.
+    pub fn has_reached_count(&self) -> bool {
+        self.has_reached_count.load(Ordering::Relaxed)
     }
 
     /// The entries that the timer kept; once.

@@ -95,7 +95,8 @@ counters! {
     dropped,
     /// Due queries that had not begun when the phase ended.
     untaken,
-    /// Queries bound to a connection, or to the attempt to open one.
+    /// Queries bound to a connection or to the attempt to open one, or that waited for the outcome
+    /// of one that failed.
     issued,
     /// Complete responses with an accepted status.
     completed,

@@ -152,6 +152,11 @@ impl Schedule {
         skipped
     }
 
+    /// Whether the list has ended, and by its count: not by an instant.
+    pub fn has_reached_count(&self) -> bool {
+        self.position >= self.count && self.position < u64::MAX
+    }
+
     /// Draws the next entry: its time on the unit-rate clock.
     fn draw(&mut self) -> u128 {
         let gap = match self.process {

@@ -14,7 +14,12 @@ use crate::timer::Dispatch;
 /// The arrivals of a phase. Every method takes the shard's dispatch ring, which outlives phases.
 pub(super) enum Arrivals {
     /// Entries drawn ahead, then the schedule behind them.
-    Own { ahead: VecDeque<Arrival>, schedule: Option<Box<Schedule>> },
+    Own {
+        ahead: VecDeque<Arrival>,
+        schedule: Option<Box<Schedule>>,
+        /// The schedule has ended, and by its count.
+        has_reached_count: bool,
+    },
     /// What comes through the ring.
     Timer { phase: u32, shared: Arc<TimerPhase> },
 }
@@ -25,6 +30,7 @@ impl Arrivals {
             Source::Own(schedule) => Arrivals::Own {
                 ahead: VecDeque::with_capacity(ARRIVALS_AHEAD),
                 schedule: Some(schedule),
+                has_reached_count: false,
             },
             Source::Timer(shared) => Arrivals::Timer { phase, shared },
         }
@@ -33,9 +39,9 @@ impl Arrivals {
     /// The next entry, without taking it. `None`: none is known now.
     pub(super) fn peek(&mut self, ring: &mut Ring) -> Option<Arrival> {
         match self {
-            Arrivals::Own { ahead, schedule } => {
+            Arrivals::Own { ahead, schedule, has_reached_count } => {
                 if ahead.is_empty() {
-                    draw(ahead, schedule);
+                    draw(ahead, schedule, has_reached_count);
                 }
                 ahead.front().copied()
             }
@@ -63,8 +69,8 @@ impl Arrivals {
     /// Draws one more entry ahead, while there is time for it. True: there was one to draw.
     pub(super) fn draw_ahead(&mut self) -> bool {
         match self {
-            Arrivals::Own { ahead, schedule } => {
-                ahead.len() < ARRIVALS_AHEAD && draw(ahead, schedule)
+            Arrivals::Own { ahead, schedule, has_reached_count } => {
+                ahead.len() < ARRIVALS_AHEAD && draw(ahead, schedule, has_reached_count)
             }
             Arrivals::Timer { .. } => false,
         }
@@ -79,6 +85,15 @@ impl Arrivals {
                 shared.has_ended() && ring.peek_of(*phase).is_none()
             }
         }
+    }
+
+    /// The same, and it was the count that ended the list: a length may go on.
+    pub(super) fn has_reached_count(&mut self, ring: &mut Ring) -> bool {
+        self.is_used_up(ring)
+            && match self {
+                Arrivals::Own { has_reached_count, .. } => *has_reached_count,
+                Arrivals::Timer { shared, .. } => shared.has_reached_count(),
+            }
     }
 
     /// Nothing comes any more from elsewhere: what is left is here to be counted.
@@ -102,13 +117,19 @@ impl Arrivals {
 }
 
 /// False: the schedule has ended.
-fn draw(ahead: &mut VecDeque<Arrival>, schedule: &mut Option<Box<Schedule>>) -> bool {
-    match schedule.as_mut().and_then(|schedule| schedule.next()) {
+fn draw(
+    ahead: &mut VecDeque<Arrival>,
+    schedule: &mut Option<Box<Schedule>>,
+    has_reached_count: &mut bool,
+) -> bool {
+    let Some(list) = schedule else { return false };
+    match list.next() {
         Some(arrival) => {
             ahead.push_back(arrival);
             true
         }
         None => {
+            *has_reached_count = list.has_reached_count();
             *schedule = None;
             false
         }

@@ -103,7 +103,7 @@ fn run_seed(seed: u64) {
         response: responses[random(5) as usize].to_vec(),
         answers: [u64::MAX, random(200)][random(2) as usize],
         connect_ns: random(3) * random(30 * MS),
-        connect_errno: [0, 0, 0, libc::ECONNREFUSED][random(4) as usize],
+        connect_errno: [0, 0, 0, 0, libc::ECONNREFUSED, libc::EAGAIN][random(6) as usize],
         closes_after: random(5) as u32,
         close_ns: random(2) * random(3 * MS),
         stutters: random(4) == 0,
@@ -158,7 +158,9 @@ fn run_seed(seed: u64) {
         1 => Some(Command::Cancel),
         _ => None,
     };
+    // A query may wait for a full backlog for ever; all phases are over long before.
     let script = instants.into_iter().zip([end, word]);
+    let script = script.chain([(BEGIN_NS + 20_000 * MS, Some(Command::Exit))]);
     let script = script.filter_map(|(at_ns, command)| Some((at_ns, command?))).collect();
     let starts: Vec<u64> = phases.iter().map(|plan| plan.start_ns).collect();
     let setup = Setup { script, dispatches: Some(ring.1), ..Setup::new(plan, endpoint, phases) };

@@ -12,11 +12,8 @@ use crate::recorder::Recording;
 use crate::schedule::hash_of;
 
 impl Active {
-    fn new(plan: Box<PhasePlan>, now_ns: u64) -> Active {
-        // A shard that is late starts at once, and ends when the plan says.
-        let start_ns = now_ns.max(plan.start_ns);
-        let planned_ns = if plan.start_ns == 0 { start_ns } else { plan.start_ns };
-        let stop_ns = plan.duration_ns.map_or(u64::MAX, |length| planned_ns.saturating_add(length));
+    /// One that has yet to begin. Everything that it needs is allocated here.
+    fn new(plan: Box<PhasePlan>) -> Active {
         let issuing = match plan.pattern.clone() {
             Pattern::ClosedLoop { in_flight, positions } => {
                 Issuing::Closed { in_flight, positions, claimed: 0..0 }
@@ -28,8 +25,18 @@ impl Active {
                 Issuing::Open { in_flight, arrivals, overload, fit, is_held_back, held_until_ns }
             }
         };
-        let (issue_end_ns, in_flight, area) = (0, 0, Area::default());
+        let (start_ns, stop_ns, issue_end_ns) = (0, u64::MAX, 0);
+        let (in_flight, area) = (0, Area::default());
         Active { plan, start_ns, stop_ns, issue_end_ns, issuing, in_flight, area }
+    }
+
+    /// A shard that is late starts at once, and ends when the plan says.
+    fn begin(&mut self, now_ns: u64) {
+        let plan = &self.plan;
+        self.start_ns = now_ns.max(plan.start_ns);
+        let planned_ns = if plan.start_ns == 0 { self.start_ns } else { plan.start_ns };
+        let length_ns = plan.duration_ns.unwrap_or(u64::MAX);
+        self.stop_ns = planned_ns.saturating_add(length_ns);
     }
 
     /// Issuing goes on.
@@ -80,10 +87,12 @@ impl Active {
             Issuing::Closed { positions, claimed, .. } => {
                 claimed.is_empty() && positions.is_used_up()
             }
-            // With a duration the phase is that long, whenever its last query is due.
-            Issuing::Open { arrivals, .. } => {
-                self.plan.duration_ns.is_none() && arrivals.is_used_up(ring)
-            }
+            // With a duration the phase is that long, whenever its last query is due, unless a
+            // count has ended the list before.
+            Issuing::Open { arrivals, .. } => match self.plan.duration_ns {
+                None => arrivals.is_used_up(ring),
+                Some(_) => arrivals.has_reached_count(ring),
+            },
         }
     }
 
@@ -160,14 +169,14 @@ impl Shard {
             self.recording.reserve_fit();
             self.spares.iter_mut().for_each(|spare| spare.reserve_fit());
         }
-        self.queued_phases.push_back(plan);
+        self.queued_phases.push_back(Active::new(plan));
     }
 
     /// Ends issuing; phases that have not begun never will, and control hears so. A warm-up that
     /// was to go over into the next phase undrained is drained as that would have been: nothing
     /// follows it now.
     fn stop(&mut self) {
-        let drain_ns = self.queued_phases.iter().map(|plan| plan.drain_timeout_ns).max();
+        let drain_ns = self.queued_phases.iter().map(|next| next.plan.drain_timeout_ns).max();
         if let Some(active) = &mut self.active
             && active.is_issuing()
         {
@@ -175,7 +184,7 @@ impl Shard {
             let drain_timeout_ns = &mut active.plan.drain_timeout_ns;
             *drain_timeout_ns = (*drain_timeout_ns).max(drain_ns.unwrap_or(0));
         }
-        while let Some(plan) = self.queued_phases.pop_front() {
+        while let Some(Active { plan, .. }) = self.queued_phases.pop_front() {
             self.tell(Message::PhaseEnded {
                 shard: self.plan.index,
                 phase: plan.index,
@@ -195,7 +204,10 @@ impl Shard {
         loop {
             let Some(active) = &mut self.active else {
                 if !self.is_ready
-                    || self.queued_phases.front().is_none_or(|plan| plan.start_ns > self.now_ns)
+                    || self
+                        .queued_phases
+                        .front()
+                        .is_none_or(|next| next.plan.start_ns > self.now_ns)
                 {
                     return;
                 }
@@ -231,9 +243,9 @@ impl Shard {
     }
 
     fn begin_phase(&mut self) {
-        let plan = self.queued_phases.pop_front().expect("the caller has looked");
-        self.reactor.set_clock(plan.clock);
-        let active = Active::new(plan, self.now_ns);
+        let mut active = self.queued_phases.pop_front().expect("the caller has looked");
+        self.reactor.set_clock(active.plan.clock);
+        active.begin(self.now_ns);
         // Handshakes since the last phase belong to this one; nothing else has been recorded
         // meanwhile.
         self.recording.phase = active.plan.index;

@@ -1,7 +1,7 @@
 //! Queries and connections of a shard: answered, failed; opened, reused, closed.
 
 use super::Shard;
-use crate::connection::State;
+use crate::connection::{Connection, State};
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
@@ -377,6 +377,7 @@ impl Shard {
             return;
         }
         let connection = &mut self.connections[slot as usize];
+        let target = connection.target;
         match connection.query.take() {
             Some(query) => self.settle(&query, self.now_ns, |recording| {
                 recording.counters.failed += 1;
@@ -385,6 +386,33 @@ impl Shard {
             // Opened ahead, before the first phase: told with `Ready`, in no phase's figures.
             None if !self.is_ready => self.recording.failures.count(kind, message),
             None => {}
+        }
+        self.fail_those_that_wait(target, kind, message);
+    }
+
+    /// A target that has just failed an attempt to connect, and all of whose slots pause, has no
+    /// connection to wait for: the attempt was in the name of all who wait for it. Else a target
+    /// that is down would look like a queue that grows.
+    fn fail_those_that_wait(
+        &mut self,
+        target: u32,
+        kind: FailureKind,
+        message: impl Fn() -> Message,
+    ) {
+        let slots = self.plan.slots_per_target as usize;
+        let first = target as usize * slots;
+        let of_target = first..first + slots;
+        let does_pause = |connection: &Connection| connection.state == State::BackingOff;
+        if !self.backlog.has(target) || !self.connections[of_target].iter().all(does_pause) {
+            return;
+        }
+        let now_ns = self.now_ns;
+        while let Some(query) = self.backlog.pop(target) {
+            self.count_issued();
+            self.settle(&query, now_ns, |recording| {
+                recording.counters.failed += 1;
+                recording.failures.count(kind, &message);
+            });
         }
     }
 

@@ -47,10 +47,19 @@ impl Backlog {
         self.len += 1;
     }
 
-    fn pop(&mut self, target: u32) -> Option<Query> {
+    pub(super) fn pop(&mut self, target: u32) -> Option<Query> {
         let query = self.queues[target as usize].pop_front()?;
         self.len -= 1;
         Some(query)
+    }
+
+    /// Of the targets that something can be done for, the one whose first query is the oldest.
+    fn oldest(&self, has_room: impl Fn(u32) -> bool) -> Option<u32> {
+        let fronts = (0u32..).zip(&self.queues).filter_map(|(target, queue)| {
+            let front = queue.front().filter(|_| has_room(target))?;
+            Some((front.position, target))
+        });
+        fronts.min().map(|(_, target)| target)
     }
 
     /// Takes everything.
@@ -185,22 +194,18 @@ impl Shard {
             Some(Issuing::Open { in_flight, .. }) => u64::from(*in_flight),
             _ => return,
         };
-        for target in 0..self.plan.table.targets.len() as u32 {
-            while self.in_flight < limit && self.pool.has_free(target) {
-                let Some(query) = self.backlog.pop(target) else { break };
-                self.issue(target, query);
-            }
+        while self.backlog.len() > 0 && self.in_flight < limit {
+            let oldest = self.backlog.oldest(|target| self.pool.has_free(target));
+            let Some(target) = oldest else { return };
+            let Some(query) = self.backlog.pop(target) else { return };
+            self.issue(target, query);
         }
     }
 
     /// Binds a query to a connection, or to the attempt to open one. The caller has seen a free
     /// slot.
     fn issue(&mut self, target: u32, mut query: Query) {
-        if let Some(active) = &mut self.active {
-            active.in_flight += 1;
-        }
-        self.in_flight += 1;
-        self.recording.counters.issued += 1;
+        self.count_issued();
         self.recording.in_flight_max = self.recording.in_flight_max.max(self.in_flight);
         if let Some(slot) = self.pool.take_idle(target) {
             // One that had to wait has been waiting until now.
@@ -219,6 +224,14 @@ impl Shard {
             self.open(slot);
             self.start_handshakes();
         }
+    }
+
+    pub(super) fn count_issued(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.in_flight += 1;
+        }
+        self.in_flight += 1;
+        self.recording.counters.issued += 1;
     }
 
     /// Queues the request of the slot's query, which has had its connection since `ready_ns`; the

@@ -95,7 +95,7 @@ pub struct Link {
     pub dispatches: Option<Consumer<Dispatch>>,
 }
 
-/// A running phase.
+/// A phase: the running one, or one that has yet to begin.
 struct Active {
     plan: Box<PhasePlan>,
     /// When it really began, ns.
@@ -172,7 +172,7 @@ pub struct Shard {
     /// Turns so far.
     turns: u64,
     active: Option<Active>,
-    queued_phases: VecDeque<Box<PhasePlan>>,
+    queued_phases: VecDeque<Active>,
     /// The last end that control has given a phase: its index, and the instant, ns.
     told_end: Option<(u32, u64)>,
     /// Queries in flight of any phase: the cap holds over phase boundaries.
@@ -387,7 +387,7 @@ impl Shard {
             };
             wake_ns = wake_ns.min(interval_end_ns);
         } else if let Some(next) = self.queued_phases.front() {
-            instant_ns = next.start_ns.max(1);
+            instant_ns = next.plan.start_ns.max(1);
         }
         match self.plan.wait {
             Wait::Hybrid if instant_ns < u64::MAX => {

@@ -1,6 +1,8 @@
 //! Waits for a connection, and why.
 
 use super::*;
+use crate::failure::FailureKind;
+use crate::limits::BACKOFF_NS_MAX;
 use crate::phase::Live;
 use crate::shard::tests::Setup;
 
@@ -68,4 +70,22 @@ fn stale_connection_is_waited_for_once_and_its_query_is_sent_again() {
         assert_eq!(u128::from(totals.parts.total_ns()), totals.headline.total_ns);
         assert_eq!(totals.parts.prepare_ns, 0, "nothing of it is ours");
     }
+}
+
+#[test]
+fn endpoint_that_refuses_fails_queries_and_lets_no_queue_grow() {
+    // 1000/s, four connections: their pauses grow to 256 ms, so they alone could try 16 a second.
+    let endpoint = SimEndpoint {
+        connect_ns: 100 * US,
+        connect_errno: libc::ECONNREFUSED,
+        ..SimEndpoint::default()
+    };
+    let schedule = constant(1000.0, None, Some(5 * SECOND));
+    let phase = PhasePlan { drain_timeout_ns: SECOND, ..open(&schedule, Overload::Queue) };
+    let (_, totals) = run(shard_plan(4), endpoint, vec![phase], None);
+    let counters = totals[0].counters;
+    assert_eq!((counters.scheduled, counters.failed, counters.untaken), (5000, 5000, 0));
+    assert_eq!(totals[0].failures.tally(FailureKind::ConnectRefused).count, 5000);
+    // The last ones hear of it with the next attempt at the latest.
+    assert!(totals[0].end_ns <= totals[0].issue_end_ns + BACKOFF_NS_MAX + MS);
 }

@@ -105,3 +105,19 @@ fn drop_never_holds_back() {
     assert_eq!((counters.held_back, counters.untaken), (0, 0));
     assert_eq!(totals.lateness, Sums { count, ..Sums::default() });
 }
+
+#[test]
+fn who_waits_longest_goes_first_whatever_its_target() {
+    // One query in flight over both targets; 1 ms each, two due each ms: the queue grows, in order.
+    let mut plan = two_targets(4);
+    plan.connections_per_target = 1;
+    let schedule = constant(2000.0, Some(40), None);
+    let mut phase = alternating(&schedule);
+    let Pattern::OpenLoop { in_flight, .. } = &mut phase.pattern else { panic!("open loop") };
+    *in_flight = 1;
+    let (_, totals) = run(plan, SimEndpoint::default(), vec![phase], None);
+    let due_ns = due_ns(&schedule);
+    let latency_ns = |i: u64| START_NS + (i + 1) * MS - due_ns[i as usize];
+    assert_values(&totals[0].headline_ns, &totals[0].headline, (0..40).map(latency_ns).collect());
+    assert_eq!(totals[0].pool_wait.max_ns, 39 * MS - 39 * MS / 2);
+}

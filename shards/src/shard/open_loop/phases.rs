@@ -211,3 +211,23 @@ fn shard_that_is_too_late_for_a_phase_takes_what_was_due_in_it_and_no_more() {
     assert_eq!((counters.scheduled, counters.completed), (100, 100));
     assert_eq!(totals[0].lateness.max_ns, 200 * MS);
 }
+
+#[test]
+fn phase_with_a_count_and_a_length_ends_with_whichever_comes_first() {
+    // 100 at 1000/s are used up after 99 ms; the length alone would be a minute.
+    for (count, length_ms, end_ms) in [(100, 60_000, 99), (100, 50, 50), (100, 100, 99)] {
+        let schedule = constant(1000.0, Some(count), Some(length_ms * MS));
+        let (_, totals) = run(
+            shard_plan(16),
+            SimEndpoint::default(),
+            vec![open(&schedule, Overload::Queue)],
+            None,
+        );
+        assert_eq!(totals[0].counters.completed, count.min(length_ms));
+        assert_eq!(totals[0].issue_end_ns, START_NS + end_ms * MS, "{count} in {length_ms} ms");
+    }
+    // Without a count the phase is that long, whenever its last query is due.
+    let schedule = constant(10.0, None, Some(250 * MS));
+    let totals = measure(16, SimEndpoint::default(), open(&schedule, Overload::Queue));
+    assert_eq!(totals.issue_end_ns, START_NS + 250 * MS);
+}

@@ -158,3 +158,19 @@ fn phase_ends_only_when_the_timer_has_let_go_of_it() {
     assert_eq!((recording.counters.scheduled, recording.counters.untaken), (1, 1));
     assert_eq!(recording.schedule_hash, hash_of(arrival));
 }
+
+#[test]
+fn count_ends_a_phase_with_a_length_behind_a_timer_core_too() {
+    let schedule = constant(1000.0, Some(100), Some(60 * SECOND));
+    let setup = Setup {
+        dispatches: Some(ring(&[(0, &schedule)])),
+        ..Setup::new(
+            shard_plan(16),
+            SimEndpoint::default(),
+            vec![timed(&open(&schedule, Overload::Queue))],
+        )
+    };
+    let (_, totals) = setup.run();
+    assert_eq!((totals[0].counters.completed, totals[0].counters.untaken), (100, 0));
+    assert_eq!(totals[0].issue_end_ns, START_NS + 99 * MS);
+}
