@@ -78,7 +78,10 @@ macro_rules! counters {
 
         impl Counters {
             /// Adds the counters of another recording.
-            pub fn add(&mut self, other: &Counters) { $(self.$name += other.$name;)* }
+            pub fn add(&mut self, other: &Counters) {
+                // Sums of waits in a hopeless overload come near the end of u64.
+                $(self.$name = self.$name.saturating_add(other.$name);)*
+            }
 
             /// Names and values, in the order of declaration.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
@@ -205,18 +208,19 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Adds other sums.
+    /// Adds other sums. They stay at the largest value rather than begin anew.
     pub fn add(&mut self, other: &Parts) {
         self.count += other.count;
-        self.lateness_ns += other.lateness_ns;
-        self.pool_wait_ns += other.pool_wait_ns;
-        self.prepare_ns += other.prepare_ns;
-        self.service_ns += other.service_ns;
+        self.lateness_ns = self.lateness_ns.saturating_add(other.lateness_ns);
+        self.pool_wait_ns = self.pool_wait_ns.saturating_add(other.pool_wait_ns);
+        self.prepare_ns = self.prepare_ns.saturating_add(other.prepare_ns);
+        self.service_ns = self.service_ns.saturating_add(other.service_ns);
     }
 
     /// The sum of the parts, ns: of the latencies.
     pub fn total_ns(&self) -> u64 {
-        self.lateness_ns + self.pool_wait_ns + self.prepare_ns + self.service_ns
+        let parts = [self.lateness_ns, self.pool_wait_ns, self.prepare_ns, self.service_ns];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 }
 
