@@ -92,10 +92,11 @@ fn open_answer(results: &Results, hold: Hold, shape: &RateShape) -> String {
             let dropped_qps = dropped as f64 * 1e9 / tracked.load_ns.max(1) as f64;
             let share = 100.0 * dropped as f64 / counters.scheduled.max(1) as f64;
             format!(
-                "Offered {}/s for {length}, accepted {}/s, dropped {}/s ({share:.1} %): {}.",
+                "Offered {}/s for {length}, accepted {}/s, dropped {}/s ({share:.1} %){}: {}.",
                 per_second(tracked.offered_qps()),
                 per_second(tracked.accepted_qps()),
                 rate(dropped_qps),
+                failed_clause(tracked),
                 tail(results)
             )
         }

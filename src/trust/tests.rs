@@ -309,7 +309,7 @@ fn client_that_is_stopped_fails_by_name_and_a_server_that_is_stopped_does_not() 
     assert_level(&trust, "D1", Level::Fail, "it makes p99 ");
     assert_level(&trust, "D1", Level::Fail, "the host stopped the client for up to 100 ms");
     assert_level(&trust, "D1", Level::Fail, "give it cores of its own, see doctor");
-    assert_level(&trust, "D8", Level::Warn, "it is the cause said above");
+    assert_level(&trust, "D8", Level::Warn, "for the cause said above");
     assert_plain(&trust);
     let (mean, tail) = (trust.mean.expect("open loop"), trust.tail.expect("10 000 requests"));
     assert!(mean.client > 0.7 && tail.client > 0.9, "{mean:?} {tail:?}");
@@ -559,7 +559,7 @@ fn waiting_for_connections_is_a_finding_with_a_number_to_try() {
     assert_level(&trust, "D9", Level::Fail, "a lower rate, or a longer run");
     // Our own delay is ours in this line too.
     let trust = Run { lateness: |_| 400 * US, ..healthy() }.build().judged();
-    assert_level(&trust, "D15", Level::Warn, "our own delay");
+    assert_level(&trust, "D15", Level::Warn, "the cause said above; p99 is 1.60 ms");
     assert_eq!(check(&trust, "D15").class, Class::Instrument);
 }
 
