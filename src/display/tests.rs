@@ -449,6 +449,13 @@ fn fifty_requests_are_trusted_and_have_no_tail() {
 fn a_run_that_is_not_to_be_believed_says_so_first_and_why_second() {
     let mut trust = Trust { tail: sound().tail, ..trust_of(Level::Fail) };
     trust.checks[0].reason += "; 40 ms at worst";
+    trust.marks.push(Mark {
+        series: "latency",
+        milli: 99_000,
+        is_at_least: false,
+        reason: "our own lateness".to_owned(),
+        detail: String::new(),
+    });
     trust.checks.push(Check { brief: None, level: Level::Warn, ..trust.checks[0].clone() });
     trust.checks.push(Check {
         id: "D11",

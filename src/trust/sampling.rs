@@ -100,10 +100,9 @@ pub(super) fn interval_check(
     }
     let p99 = found.iter().find(|found| found.milli == 99_000);
     let value = p99.and_then(|found| found.interval.half_width()).map(|half| half * 100.0);
-    let widths = format!("with 95 % confidence {}", widths.join(", "));
-    let ends = ends.join(", ");
+    let (widths, ends) = (widths.join(", "), ends.join(", "));
     match level {
-        Level::Ok => PRECISION.says(level, value, format!("{widths}; {ends}")),
+        Level::Ok => PRECISION.says(level, value, format!("with 95 % confidence {widths}; {ends}")),
         _ => {
             let brief = format!("{widths}: a longer run narrows it");
             PRECISION.finds(level, value, Some(brief), &ends)
@@ -146,7 +145,7 @@ pub(super) fn samples_needed(facts: &Facts, found: &[Found], marks: &mut Vec<Mar
         grouped(needed),
         longer(facts, needed)
     );
-    let brief = "too few independent answers for the percentiles marked; a longer run";
+    let brief = "few independent answers for what is marked: a longer run";
     match level {
         Level::Ok => SAMPLES.says(level, Some(needed as f64), reason),
         _ => SAMPLES.finds(level, Some(needed as f64), Some(brief.to_owned()), &reason),
