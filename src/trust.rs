@@ -198,7 +198,8 @@ impl Line {
         figures: &str,
     ) -> Check {
         let cause = brief.as_deref().unwrap_or("for the cause said above");
-        Check { brief: brief.clone(), ..self.says(level, value, format!("{cause}; {figures}")) }
+        let check = self.says(level, value, format!("{cause}; {figures}"));
+        Check { brief, ..check }
     }
 }
 
@@ -234,7 +235,7 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     checks.push(stationarity);
     checks.push(accounts::little(&facts));
     if facts.is_open {
-        checks.push(endpoint::omission(&facts, is_cause_named(&checks)));
+        checks.push(endpoint::omission(&facts, is_cause_named(&checks), is_unstable));
     }
     checks.push(accounts::clamped(&facts, &mut marks));
     checks.push(endpoint::failures(&facts, &mut marks));

@@ -114,7 +114,8 @@ pub(super) fn host(facts: &Facts, is_named: bool, marks: &mut Vec<Mark>) -> Chec
     if !is_noisy && throttled.is_none() {
         return HOST.says(Level::Ok, value, figures);
     }
-    let cause = (is_noisy && !is_named).then(|| causes(facts));
+    let told = || host_causes(facts).unwrap_or_else(|| causes(facts));
+    let cause = (is_noisy && !is_named).then(told);
     let brief: Vec<String> = cause.into_iter().chain(throttled).collect();
     let brief = (!brief.is_empty()).then(|| brief.join("; "));
     HOST.finds(Level::Warn, value, brief, &figures)
@@ -273,9 +274,8 @@ fn by_work(facts: &Facts) -> Vec<String> {
     let mut list = Vec::new();
     if let Some(busy) = facts.utilisation().filter(|_| is_saturated(facts)) {
         let busy = percent(busy);
-        list.push(format!(
-            "its shards were at work {busy} of the time: more --cores, or a lower rate"
-        ));
+        let less = if facts.is_open { "a lower rate" } else { "fewer connections" };
+        list.push(format!("its shards were at work {busy} of the time: more --cores, or {less}"));
     }
     let Some((send_ns, rate)) = facts.send_ns().zip(facts.rate()) else { return list };
     let sending = send_ns * rate / facts.shards as f64 / 1e9;

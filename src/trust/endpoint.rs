@@ -104,7 +104,11 @@ fn advice(facts: &Facts, peak: u64, is_unstable: bool) -> String {
 
 /// D15: what leaving out the time before the send would hide. `is_named`: why we were late has been
 /// told already.
-pub(super) fn omission(facts: &Facts, is_named: bool) -> Check {
+pub(super) fn omission(facts: &Facts, is_named: bool, is_unstable: bool) -> Check {
+    if is_unstable {
+        let reason = "none: as the queue grows, there is no p99";
+        return OMISSION.says(Level::Ok, None, reason);
+    }
     let p99 = |series| told(series, 99_000).filter(|ns| *ns > 0);
     let Some((from_schedule, from_send)) = p99(&facts.sums.latency).zip(p99(&facts.sums.service))
     else {

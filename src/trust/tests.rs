@@ -238,6 +238,8 @@ fn assert_level(trust: &Trust, id: &str, level: Level, words: &str) {
 fn assert_plain(trust: &Trust) {
     for check in &trust.checks {
         assert!(!check.reason.is_empty() && !check.reason.contains('\n'), "{check:?}");
+        let brief = check.brief.as_deref().unwrap_or("for the cause said above");
+        assert!(check.reason.starts_with(brief), "{check:?}");
         assert!(!check.reason.contains("NaN") && !check.reason.contains("inf"), "{check:?}");
         let is_id =
             |word: &str| ids(trust).contains(&word.trim_matches(|c: char| !c.is_alphanumeric()));
