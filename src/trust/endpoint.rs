@@ -16,6 +16,8 @@ const POOL_FAIL: f64 = 0.1;
 const POOL_ROOM: f64 = 1.1;
 /// p99 from the schedule over p99 from the send.
 const OMISSION_WARN: f64 = 1.05;
+/// A median beyond so many times the fast answers is one that queued at the endpoint.
+const SPREAD: u64 = 2;
 /// Kinds of failures that are named.
 const KINDS: usize = 3;
 
@@ -84,7 +86,13 @@ fn split(counters: &Counters) -> String {
 fn advice(facts: &Facts, peak: u64, is_unstable: bool) -> String {
     let counters = &facts.counters;
     if is_unstable {
-        return "no number of connections helps where the queue grows".to_owned();
+        return match connections_short(facts) {
+            Some(needed) => format!(
+                "answers come as fast as ever, so the connections were probably too few: \
+                 --max-connections {needed}"
+            ),
+            None => "no number of connections helps where the queue grows".to_owned(),
+        };
     }
     if !is_settled(facts) {
         return "too much waited to tell how many are enough: a lower rate, or a longer run"
@@ -100,6 +108,17 @@ fn advice(facts: &Facts, peak: u64, is_unstable: bool) -> String {
     let needed = (POOL_ROOM * present.max(peak as f64)).ceil() as u64;
     let shards = facts.shards as u64;
     format!("try -c {}", needed.div_ceil(shards) * shards)
+}
+
+/// The connections that the rate needs, where the queue grows for want of them: an endpoint that is
+/// the limit itself answers the slower the more it is asked.
+pub(super) fn connections_short(facts: &Facts) -> Option<u64> {
+    let service = &facts.sums.service;
+    let (p50_ns, p1_ns) = (told(service, 50_000)?, told(service, 1_000)?);
+    let is_steady = p50_ns <= SPREAD * p1_ns && p50_ns <= SPREAD * service.smallest()?;
+    let needed = (POOL_ROOM * facts.rate()? * p50_ns as f64 / 1e9).ceil() as u64;
+    let peak: u64 = facts.phase.in_flight_peaks.iter().sum();
+    (facts.counters.waits_full > 0 && is_steady && needed > peak).then_some(needed)
 }
 
 /// D15: what leaving out the time before the send would hide. `is_named`: why we were late has been

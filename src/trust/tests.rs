@@ -591,6 +591,24 @@ fn a_queue_that_grows_is_told_from_one_that_fills_and_from_chance() {
             assert!(trust.intervals.is_empty() && marked(&trust).len() == PERCENTILES.len());
         }
     }
+    // The same queue while each answer is as fast as ever: connections were missing.
+    let starved = |service: fn(Arrival) -> u64| {
+        // Each waits half a second longer than the one of a second before.
+        let pool_wait: fn(Arrival) -> u64 = |arrival| arrival.offset_ns / 2;
+        let mut case = Run { pool_wait, service, ..healthy() }.build();
+        let counters = &mut case.phase().sums.counters;
+        (counters.waits_full, counters.waits_full_ns) = (9_000, 20 * SECOND);
+        case.phase().in_flight_peaks = vec![4];
+        case.judged()
+    };
+    let trust = starved(|arrival| 20 * MS + noise(arrival) % MS);
+    assert!(trust.is_unstable);
+    assert_level(&trust, "D9", Level::Fail, "--max-connections 2");
+    assert_level(&trust, "D12", Level::Fail, "so few connections did NOT hold");
+    let trust = starved(|arrival| exponential(arrival, 2e7));
+    assert!(trust.is_unstable);
+    assert_level(&trust, "D9", Level::Fail, "no number of connections helps");
+    assert_level(&trust, "D12", Level::Fail, "the endpoint did NOT hold");
     // A full queue leaves nothing to grow.
     let mut case = healthy().build();
     case.phase().sums.counters.held_back = 1;
