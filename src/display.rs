@@ -19,12 +19,11 @@ use std::fmt::Write;
 use loadgen_shards::phase::PhaseKind;
 use loadgen_shards::reactor::EngineReport;
 
-use crate::expression::Metric;
 use crate::files;
 use crate::plan;
 use crate::report::{
-    Assessment, Gate, GateOutcome, Results, RunFacts, assess, connections_wanted, core_list,
-    ending, goals_text, little_warning, next_commands, printable, without_user_info,
+    Assessment, Ending, Gate, GateOutcome, Results, RunFacts, assess, connections_wanted,
+    core_list, ending, goals_text, little_warning, next_commands, printable, without_user_info,
 };
 use crate::snapshot::{Snapshot, Totals};
 use crate::statistics::planner::extension_factor;
@@ -133,7 +132,7 @@ pub fn report(results: &Results) -> String {
         lines.extend(table.lines().map(str::to_owned));
     }
     lines.push(String::new());
-    lines.extend(trust::trust_lines(results));
+    lines.extend(trust::trust_lines(results, ending == Ending::Complete));
     lines.extend(gates(results));
     lines.extend(facts_below(results, assessment.as_ref()));
     lines.extend(next(results));
@@ -188,7 +187,7 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
 /// Each `--slo` and `--fail-if`, with its figure.
 fn gates(results: &Results) -> Vec<String> {
     let line = |flag: &str, word: &str, gate: &Gate| {
-        format!("  {flag:<13}{word}   {}   {}", gate.text, figure_text(gate))
+        format!("  {flag:<13}{word}   {}   {}", gate.text, gate.in_words())
     };
     let slo = results.slo.iter().map(|gate| line("slo", gate.outcome.name(), gate));
     let fail_if = results.fail_if.iter().map(|gate| {
@@ -211,34 +210,6 @@ fn goodput(results: &Results) -> Option<String> {
     let share = 100.0 * counters.good as f64 / ended as f64;
     let goals = goals_text(goals);
     Some(format!("  goodput      {}/s   {share:.1} % of the requests kept {goals}", rate(qps)))
-}
-
-/// `it is 4.87 ms`, or why there is no figure.
-fn figure_text(gate: &Gate) -> String {
-    let figure = match &gate.figure {
-        Ok(figure) => figure,
-        Err(reason) => return reason.clone(),
-    };
-    let value = figure.value;
-    let number = match gate.metric {
-        Metric::Latency(_)
-        | Metric::Service(_)
-        | Metric::Lateness(_)
-        | Metric::PoolWait(_)
-        | Metric::Ttfb(_)
-        | Metric::Connect(_) => time(value.round() as u64),
-        Metric::FailedShare | Metric::DroppedShare | Metric::GoodputShare => {
-            format!("{:.2} %", 100.0 * value)
-        }
-        Metric::Failed | Metric::Completed | Metric::Dropped => grouped(value as u64),
-        Metric::Qps | Metric::Offered | Metric::Scheduled | Metric::Goodput | Metric::Target => {
-            format!("{}/s", rate(value))
-        }
-    };
-    match figure.is_at_least {
-        true => format!("it is at least {number}"),
-        false => format!("it is {number}"),
-    }
 }
 
 /// Connections, client, checks, files.
@@ -312,8 +283,9 @@ fn waits(results: &Results) -> Vec<String> {
     }
     if counters.waits_full > 0 {
         let why = format!("as all {} connections were busy", grouped(open.max_connections.into()));
-        let more = "; --max-connections allows more".to_owned();
-        lines.push(line(counters.waits_full, counters.waits_full_ns, &why, more));
+        // Where the queue grows no number of them helps.
+        let more = if results.trust.is_unstable { "" } else { "; --max-connections allows more" };
+        lines.push(line(counters.waits_full, counters.waits_full_ns, &why, more.to_owned()));
     }
     if counters.waits_other_shard_free > 0 {
         let (count, ns) = (counters.waits_other_shard_free, counters.waits_other_shard_free_ns);

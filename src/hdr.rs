@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_largest_value_is_exact_also_beyond_the_bounds_of_the_histogram() {
-        let far = 2 * loadgen_shards::limits::SERIES_NS_MAX;
+        let far = 2 * SERIES_NS_MAX;
         let text = hgrm(&distribution([12_345_678, far]));
         let rows = rows(&text);
         // The first row is a bucket with all that is at or below its upper end.

@@ -72,8 +72,18 @@ pub struct Check {
     pub value: Option<f64>,
     /// Its unit; empty for counts and ratios.
     pub unit: &'static str,
-    /// One line in plain words: what was seen, and on WARN and FAIL the cause and what to do.
+    /// What was seen, in plain words: on WARN and FAIL what is in `brief` first, then the figures.
     pub reason: String,
+    /// On WARN and FAIL, the cause and what to do. `None`: the cause is that of an earlier check.
+    pub brief: Option<String>,
+}
+
+impl Check {
+    /// What `reason` says beyond `brief`.
+    pub fn figures(&self) -> &str {
+        let brief = self.brief.as_deref().unwrap_or_default();
+        self.reason.strip_prefix(brief).unwrap_or(&self.reason).trim_start_matches("; ")
+    }
 }
 
 /// A percentile that is not to be taken at its face.
@@ -85,8 +95,20 @@ pub struct Mark {
     pub milli: u32,
     /// True: the value is a lower bound, as requests timed out.
     pub is_at_least: bool,
-    /// Why, in a few words.
+    /// Why, in a few words that several percentiles may share.
     pub reason: String,
+    /// How much, for this one; may be empty.
+    pub detail: String,
+}
+
+impl Mark {
+    /// Both, for files.
+    pub fn in_words(&self) -> String {
+        match self.detail.as_str() {
+            "" => self.reason.clone(),
+            detail => format!("{} ({detail})", self.reason),
+        }
+    }
 }
 
 /// An interval for a percentile of the headline latency.
@@ -154,15 +176,30 @@ struct Line {
 
 impl Line {
     fn says(&self, level: Level, value: Option<f64>, reason: impl Into<String>) -> Check {
+        let reason = reason.into();
         Check {
+            brief: Some(reason.clone()),
             id: self.id,
             name: self.name,
             class: self.class,
             level,
             value,
             unit: self.unit,
-            reason: reason.into(),
+            reason,
         }
+    }
+
+    /// A finding: its cause and what to do (`None`: the cause has been told), then the figures.
+    fn finds(
+        &self,
+        level: Level,
+        value: Option<f64>,
+        brief: Option<String>,
+        figures: &str,
+    ) -> Check {
+        let cause = brief.as_deref().unwrap_or("for the cause said above");
+        let check = self.says(level, value, format!("{cause}; {figures}"));
+        Check { brief, ..check }
     }
 }
 
@@ -198,7 +235,7 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     checks.push(stationarity);
     checks.push(accounts::little(&facts));
     if facts.is_open {
-        checks.push(endpoint::omission(&facts));
+        checks.push(endpoint::omission(&facts, is_cause_named(&checks), is_unstable));
     }
     checks.push(accounts::clamped(&facts, &mut marks));
     checks.push(endpoint::failures(&facts, &mut marks));

@@ -1,7 +1,7 @@
 //! What makes a comparison doubtful: how the arms differ besides their figures, and which runs are
 //! not to be believed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -99,7 +99,9 @@ fn of_run(arm: &Arm, run: &Run) -> Vec<Finding> {
     let checks = |verdict: &str| -> String {
         let checks = run.value("/trust/checks").as_array().into_iter().flatten();
         let of_verdict = checks.filter(|check| check["verdict"] == verdict);
-        let reasons: Vec<String> = of_verdict.filter_map(|check| plain(&check["reason"])).collect();
+        // One whose cause another has told has a brief of null.
+        let brief = |check: &Value| plain(check.get("brief").unwrap_or(&check["reason"]));
+        let reasons: Vec<String> = of_verdict.filter_map(brief).collect();
         if reasons.is_empty() { "no reason given".to_owned() } else { reasons.join("; ") }
     };
     match run.text("/trust/verdict") {
@@ -113,12 +115,20 @@ fn of_run(arm: &Arm, run: &Run) -> Vec<Finding> {
         _ => {}
     }
     let marked = run.value("/untrusted_percentiles").as_array().into_iter().flatten();
-    let marked: Vec<String> = marked.filter_map(plain).collect();
+    let marked: Vec<String> = marked.filter_map(marked_name).collect();
     if !marked.is_empty() {
         let text = format!("{name}: doubtful percentiles: {}", marked.join(", "));
         findings.push(note("untrusted_percentiles", text));
     }
     findings
+}
+
+/// `latency p99.9`
+fn marked_name(mark: &Value) -> Option<String> {
+    match (plain(&mark["series"]), plain(&mark["percentile"])) {
+        (Some(series), Some(percentile)) => Some(format!("{series} p{percentile}")),
+        _ => plain(mark),
+    }
 }
 
 fn shared_runs(arms: &[Arm]) -> Option<Finding> {
@@ -169,6 +179,12 @@ fn difference(arms: &[Arm], fact: &Fact) -> Option<Finding> {
     let mut values = arms.iter().flat_map(|arm| &arm.runs).map(fact.of);
     let first = values.next()?;
     if values.all(|value| value == first) {
+        return None;
+    }
+    // Runs of an arm have seeds of their own; arms that share them do not differ.
+    let of_arm = |arm: &Arm| arm.runs.iter().map(fact.of).collect::<HashSet<_>>();
+    if fact.level == Level::Note && arms.windows(2).all(|pair| of_arm(&pair[0]) == of_arm(&pair[1]))
+    {
         return None;
     }
     let text = format!("{}: {}", fact.topic, sides(arms, fact.of));
@@ -378,6 +394,21 @@ mod tests {
             ("/state", json!("interrupted"), Level::Warning, "(state interrupted)"),
             ("/trust", failed, Level::Warning, "trust FAIL: we were late"),
             ("/trust", json!({"verdict": "warn"}), Level::Note, "trust WARN: no reason given"),
+            (
+                "/trust",
+                json!({"verdict": "warn", "checks": [
+                    {"verdict": "warn", "reason": "stopped; 3 ms in all", "brief": "stopped"},
+                    {"verdict": "warn", "reason": "as said; 4 gaps", "brief": null},
+                ]}),
+                Level::Note,
+                "trust WARN: stopped",
+            ),
+            (
+                "/untrusted_percentiles",
+                json!([{"series": "latency", "percentile": "99.9", "at_least": false}]),
+                Level::Note,
+                "doubtful percentiles: latency p99.9",
+            ),
             ("/untrusted_percentiles", json!(["latency.p99", "x"]), Level::Note, "latency.p99, x"),
         ] {
             let found = against([with(pointer, value)]);

@@ -190,8 +190,8 @@ fn judge_relative(
         value_text(metric, from)
     );
     match change.p {
-        Some(p) if change.is_significant() == Some(true) => write!(detail, ", p = {}", p_text(p)),
-        Some(p) => write!(detail, ", not significant: p = {}", p_text(p)),
+        Some(p) if change.is_significant() == Some(true) => write!(detail, ", p {}", p_text(p)),
+        Some(p) => write!(detail, ", not significant: p {}", p_text(p)),
         None => write!(detail, ", {}", no_significance(first, later)),
     }
     .expect("a string takes any text");
@@ -337,12 +337,12 @@ mod tests {
         let apart = runs("B", &[2.6, 2.7, 2.8, 2.9]);
         let judgement = judge("p99>+10%", &a, &apart);
         assert_eq!(judgement.outcome, Outcome::Failed);
-        assert!(judgement.detail.ends_with(", p = 0.029"), "{}", judgement.detail);
+        assert!(judgement.detail.ends_with(", p 0.029"), "{}", judgement.detail);
         // The same median, but one run among those of A.
         let mixed = runs("B", &[2.05, 2.7, 2.8, 2.9]);
         let judgement = judge("p99>+10%", &a, &mixed);
         assert_eq!(judgement.outcome, Outcome::Passed);
-        assert!(judgement.detail.contains("not significant: p = 0.200"), "{}", judgement.detail);
+        assert!(judgement.detail.contains("not significant: p 0.200"), "{}", judgement.detail);
         // Significant, but not beyond the bound.
         assert_eq!(judge("p99>+50%", &a, &apart).outcome, Outcome::Passed);
     }

@@ -77,14 +77,14 @@ fn open_answer(results: &Results, hold: Hold, shape: &RateShape) -> String {
         .map_or_else(String::new, |rate| format!("; try -R {}", rate_text(rate)));
     if results.trust.verdict() == Level::Fail {
         // Whether the endpoint would have held it, nobody knows.
-        return format!("{achieved} of {asked}/s, {}.", tail(results));
+        return format!("{achieved} of {asked}, {}.", tail(results));
     }
     match hold {
         Hold::QueueGrows => format!(
-            "Did NOT hold: {achieved} of {asked}/s; the queue grows, so there is no p99{try_rate}."
+            "Did NOT hold: {achieved} of {asked}; the queue grows, so there is no p99{try_rate}."
         ),
         Hold::NeverBegun { untaken } => format!(
-            "Did NOT hold: {achieved} of {asked}/s; {} due and never begun{try_rate}.",
+            "Did NOT hold: {achieved} of {asked}; {} due and never begun{try_rate}.",
             was_or_were(untaken),
         ),
         Hold::Dropped { dropped } => {
@@ -92,15 +92,16 @@ fn open_answer(results: &Results, hold: Hold, shape: &RateShape) -> String {
             let dropped_qps = dropped as f64 * 1e9 / tracked.load_ns.max(1) as f64;
             let share = 100.0 * dropped as f64 / counters.scheduled.max(1) as f64;
             format!(
-                "Offered {}/s for {length}, accepted {}/s, dropped {}/s ({share:.1} %): {}.",
+                "Offered {}/s for {length}, accepted {}/s, dropped {}/s ({share:.1} %){}: {}.",
                 per_second(tracked.offered_qps()),
                 per_second(tracked.accepted_qps()),
                 rate(dropped_qps),
+                failed_clause(tracked),
                 tail(results)
             )
         }
         Hold::Held => {
-            format!("Held {asked}/s for {length}{}: {}.", failed_clause(tracked), tail(results))
+            format!("Held {asked} for {length}{}: {}.", failed_clause(tracked), tail(results))
         }
     }
 }
@@ -128,6 +129,8 @@ fn tail(results: &Results) -> String {
     }
     match (is_bound, marked) {
         (true, _) => text.push_str(", as requests timed out"),
+        // The second line says why the whole run is not to be believed.
+        (false, Some(_)) if results.trust.verdict() == Level::Fail => {}
         (false, Some(mark)) => write!(text, " ({})", mark.reason).expect(WRITES),
         (false, None) => {}
     }
@@ -139,14 +142,14 @@ fn bounded(bounded: Bounded) -> String {
     format!("{sign}{}", time(bounded.value))
 }
 
-/// The rate that was asked for, in words that `/s` can follow.
+/// The rate that was asked for.
 fn asked(results: &Results, shape: &RateShape) -> String {
     match shape {
-        RateShape::Constant(asked) => rate(*asked),
-        RateShape::Ramp { from, to, .. } => format!("{} to {}", rate(*from), rate(*to)),
+        RateShape::Constant(asked) => format!("{}/s", rate(*asked)),
+        RateShape::Ramp { from, to, .. } => format!("{} to {}/s", rate(*from), rate(*to)),
         RateShape::Series { .. } => {
             let mean = results.target_qps().or(results.tracked.scheduled_qps());
-            mean.map_or("n/a".to_owned(), |mean| format!("on average {}", rate(mean)))
+            mean.map_or("n/a".to_owned(), |mean| format!("{}/s (on average)", rate(mean)))
         }
     }
 }

@@ -23,7 +23,10 @@ pub fn line(floor: &Floor, service_p50_ns: Option<u64>) -> String {
     let mut line = format!("  floor        this host's: {}", figures.join(", "));
     if let (Some(floor_ns), Some(p50_ns @ 1..)) = (floor.service_p50_ns, service_p50_ns) {
         let share = 100.0 * floor_ns as f64 / p50_ns as f64;
-        write!(line, "; {share:.0} % of your p50").expect("a string takes any text");
+        match floor_ns > p50_ns {
+            true => line.push_str("; above your p50, so something disturbed it: measure again"),
+            false => write!(line, "; {share:.0} % of your p50").expect("a string takes any text"),
+        }
     }
     if floor.is_shared {
         line.push_str(" (its endpoint shared a core with us, so it is lower in truth)");
@@ -52,6 +55,8 @@ mod tests {
             "  floor        this host's: service p50 21 µs p99 60 µs, lateness p50 80 ns (its \
              endpoint shared a core with us, so it is lower in truth)"
         );
+        let slower = line(&open, Some(20_000));
+        assert!(slower.contains("above your p50") && !slower.contains('%'), "{slower}");
         assert!(line(&Floor::default(), Some(1)).contains("too few"));
     }
 }

@@ -41,7 +41,11 @@ pub fn line(precision: Precision, phase: &PhaseTotals, budget_ns: Option<u64>) -
     };
     let known = format!("  precision    {name} ± {} %", percent(width));
     if let Some(after_ns) = phase.precise_after_ns {
-        return format!("{known}, reached after {}", time(whole_seconds(after_ns)));
+        return format!("{known}, reached after {}", time(rounded_ns(after_ns)));
+    }
+    // The last slices came after the last look, or there were ten only then.
+    if width <= share {
+        return format!("{known}, reached at the end");
     }
     let ran_ns = phase.issue_end_ns.saturating_sub(phase.start_ns);
     let within = match budget_ns.filter(|budget_ns| ran_ns >= *budget_ns) {
@@ -80,6 +84,11 @@ fn rounded(count: u64) -> u64 {
     count.div_ceil(step) * step
 }
 
+/// To 10 ms.
+fn rounded_ns(ns: u64) -> u64 {
+    ns.saturating_add(5_000_000) / 10_000_000 * 10_000_000
+}
+
 fn whole_seconds(ns: u64) -> u64 {
     ns.div_ceil(1_000_000_000).saturating_mul(1_000_000_000)
 }
@@ -97,15 +106,17 @@ mod tests {
 
     const P50: Precision = Precision { milli_percent: 50_000, share: 0.05 };
 
-    /// A closed loop of so many slices, whose latencies are 1 ms to 2 ms in each.
-    fn phase(slices: u64) -> PhaseTotals {
+    /// A closed loop of so many slices, whose latencies are 1 ms to 2 ms
+    /// in the first, and a step more in each that follows.
+    fn phase(slices: u64, step_ns: u64) -> PhaseTotals {
         let mut phase = PhaseTotals::new("performance", PhaseKind::Performance, 1_000);
         for slice in 0..slices {
             let mut recording = Recording::default();
             recording.begin_ns = 1_000 + slice * INTERVAL_NS;
             recording.end_ns = recording.begin_ns + INTERVAL_NS;
             recording.counters.completed = 100;
-            (0..100).for_each(|i| recording.service.record(1_000_000 + i * 10_000 + slice));
+            (0..100)
+                .for_each(|i| recording.service.record(1_000_000 + i * 10_000 + slice * step_ns));
             phase.add(&recording);
         }
         phase.issue_end_ns = 1_000 + slices * INTERVAL_NS;
@@ -114,17 +125,22 @@ mod tests {
 
     #[test]
     fn what_came_of_it_is_told() {
-        let mut reached = phase(40);
+        let mut reached = phase(40, 1);
         reached.precise_after_ns = Some(10_000_000_000);
         let told = line(P50, &reached, Some(60_000_000_000));
         assert!(told.starts_with("  precision    p50 ± "), "{told}");
         assert!(told.ends_with(" %, reached after 10 s"), "{told}");
-        // The same slices, not seen to be enough.
-        let told = line(P50, &phase(40), Some(10_000_000_000));
+        reached.precise_after_ns = Some(3_350_000_000);
+        assert!(line(P50, &reached, None).ends_with("reached after 3.35 s"));
+        // The same slices, seen to be enough only in the end.
+        let told = line(P50, &phase(40, 1), Some(10_000_000_000));
+        assert!(told.ends_with(" %, reached at the end"), "{told}");
+        let drifting = phase(40, 100_000);
+        let told = line(P50, &drifting, Some(10_000_000_000));
         assert!(told.contains(", not reached within the budget of 10 s: 5 % would take"), "{told}");
-        let told = line(P50, &phase(40), Some(60_000_000_000));
+        let told = line(P50, &drifting, Some(60_000_000_000));
         assert!(told.contains("not reached before the run ended"), "{told}");
-        assert!(line(P50, &phase(9), None).contains("5 % of p50 not reached: too few answers"));
+        assert!(line(P50, &phase(9, 1), None).contains("5 % of p50 not reached: too few answers"));
     }
 
     #[test]

@@ -164,10 +164,18 @@ fn cells(
     cells
 }
 
+const US: u64 = 1_000;
+
 /// The unit in which the median is at least 1. A median of 0 (which histograms hold as 1 ns) has
 /// none, so that the largest value decides.
 fn row_unit(median_ns: u64, max_ns: u64) -> (&'static str, f64) {
-    unit(if median_ns > 1 { median_ns } else { max_ns } as f64)
+    let deciding_ns = match median_ns {
+        // Of a row from 40 ns to 60 ms nobody reads the milliseconds in ns.
+        2..US if max_ns >= 100 * US => US,
+        2.. => median_ns,
+        _ => max_ns,
+    };
+    unit(deciding_ns as f64)
 }
 
 fn marks<'a>(row: &Row, trust: &'a Trust) -> impl Iterator<Item = &'a Mark> {
@@ -175,29 +183,44 @@ fn marks<'a>(row: &Row, trust: &'a Trust) -> impl Iterator<Item = &'a Mark> {
     trust.marks.iter().filter(move |mark| mark.series == series)
 }
 
-/// Why columns of a row are marked, those with the same reasons together: `* p99 of latency: the
+/// Why columns of a row are marked, each reason once: `* p95 (2 ms without it), p99 of latency: the
 /// reason`.
 fn row_notes(row: &Row, trust: &Trust) -> Vec<String> {
-    let mut groups: Vec<(&'static str, Vec<&'static str>, String)> = Vec::new();
+    struct Note<'a> {
+        sign: &'static str,
+        reason: &'a str,
+        /// Columns, and how much it is there.
+        columns: Vec<(&'static str, &'a str)>,
+    }
+    let mut notes: Vec<Note> = Vec::new();
+    // One line says it for all.
+    if row.series == "latency" && trust.is_unstable {
+        return Vec::new();
+    }
     for (name, milli) in COLUMNS {
         let of_column = || marks(row, trust).filter(|mark| mark.milli == milli);
         if row.count < count_needed(milli) || of_column().next().is_none() {
             continue;
         }
         let sign = if of_column().any(|mark| mark.is_at_least) { ">=" } else { "*" };
-        let reasons: Vec<&str> = of_column().map(|mark| mark.reason.as_str()).collect();
-        let reasons = reasons.join("; ");
-        match groups.last_mut() {
-            Some((last_sign, names, last)) if *last_sign == sign && *last == reasons => {
-                names.push(name);
+        for Mark { reason, detail, .. } in of_column() {
+            let is_same = |note: &&mut Note| note.sign == sign && note.reason == reason;
+            let column = (name, detail.as_str());
+            match notes.iter_mut().find(is_same) {
+                Some(note) => note.columns.push(column),
+                None => notes.push(Note { sign, reason, columns: vec![column] }),
             }
-            _ => groups.push((sign, vec![name], reasons)),
         }
     }
-    let line = |(sign, names, reasons): (&str, Vec<&str>, String)| {
-        format!("  {sign} {} of {}: {reasons}", names.join(", "), row.name)
+    let column = |(name, detail): &(&str, &str)| match *detail {
+        "" => (*name).to_owned(),
+        detail => format!("{name} ({detail})"),
     };
-    groups.into_iter().map(line).collect()
+    let line = |Note { sign, reason, columns }: &Note| {
+        let columns: Vec<String> = columns.iter().map(column).collect();
+        format!("  {sign} {} of {}: {reason}", columns.join(", "), row.name)
+    };
+    notes.iter().map(line).collect()
 }
 
 fn aligned(lines: &[(String, Vec<String>, &str)]) -> String {

@@ -448,6 +448,15 @@ fn fifty_requests_are_trusted_and_have_no_tail() {
 #[test]
 fn a_run_that_is_not_to_be_believed_says_so_first_and_why_second() {
     let mut trust = Trust { tail: sound().tail, ..trust_of(Level::Fail) };
+    trust.checks[0].reason += "; 40 ms at worst";
+    trust.marks.push(Mark {
+        series: "latency",
+        milli: 99_000,
+        is_at_least: false,
+        reason: "our own lateness".to_owned(),
+        detail: String::new(),
+    });
+    trust.checks.push(Check { brief: None, level: Level::Warn, ..trust.checks[0].clone() });
     trust.checks.push(Check {
         id: "D11",
         name: "samples",
@@ -456,6 +465,7 @@ fn a_run_that_is_not_to_be_believed_says_so_first_and_why_second() {
         value: None,
         unit: "",
         reason: "the tail has few samples".to_owned(),
+        brief: Some("the tail has few samples".to_owned()),
     });
     let run = open_run(&open_recorded(10_000));
     let text = judged(&run, &gated(&["p99:1ms"], &[]), trust.clone());
@@ -465,8 +475,9 @@ fn a_run_that_is_not_to_be_believed_says_so_first_and_why_second() {
         ["Not to be believed: 1 000 of 1 000/s, p99 2.88 ms.", "Dispatch: requests left late."]
     );
     let block = [
-        "trust FAIL   dispatch: requests left late",
+        "trust FAIL   dispatch, see above; 40 ms at worst",
         "samples (a warning): the tail has few samples",
+        "same cause: dispatch",
     ];
     assert_eq!(labelled(&text, "trust"), block);
     assert_eq!(labelled(&text, "slo"), ["slo          untrusted   p99:1ms   it is 2.88 ms"]);
@@ -482,6 +493,7 @@ fn marks_have_their_reason_below_the_table_and_findings_below_the_trust_line() {
     trust.tail = Some(Blame { endpoint: 0.2, pool: 0.1, client: 0.7 });
     trust.marks = [
         ("latency", 95_000, false, "the interval is wide"),
+        ("latency", 99_000, false, "few answers"),
         ("latency", 99_000, false, "the interval is wide"),
         ("latency", 97_000, false, "in no column"),
         ("service", 99_900, true, "requests timed out"),
@@ -491,8 +503,10 @@ fn marks_have_their_reason_below_the_table_and_findings_below_the_trust_line() {
         milli,
         is_at_least,
         reason: reason.to_owned(),
+        detail: String::new(),
     })
     .to_vec();
+    trust.marks[2].detail = "±7 %".to_owned();
     trust.checks.push(Check {
         id: "D9",
         name: "connections",
@@ -501,10 +515,11 @@ fn marks_have_their_reason_below_the_table_and_findings_below_the_trust_line() {
         value: None,
         unit: "",
         reason: "3 % of the latency was a wait for connections".to_owned(),
+        brief: Some("3 % of the latency was a wait for connections".to_owned()),
     });
     let text = judged(&open_run(&open_recorded(10_000)), &open_facts(), trust);
     let lines: Vec<&str> = text.lines().take(2).collect();
-    assert_eq!(lines[0], "Held 1 000/s for 10 s: p99 2.88 ms ± 0.21 (the interval is wide).");
+    assert_eq!(lines[0], "Held 1 000/s for 10 s: p99 2.88 ms ± 0.21 (few answers).");
     assert_eq!(
         lines[1],
         "The tail is ours: 70 % of it us, 20 % service, 10 % waiting for a connection. \
@@ -512,7 +527,8 @@ fn marks_have_their_reason_below_the_table_and_findings_below_the_trust_line() {
     );
     assert!(labelled(&text, "latency ms")[0].contains(" 2.882* "), "{text}");
     assert!(labelled(&text, "service ms")[0].contains(" >=2.898 "), "{text}");
-    let notes = "\n  * p95, p99 of latency: the interval is wide\n  >= p99.9 of service: requests \
+    let notes = "\n  * p95, p99 (±7 %) of latency: the interval is wide\n  * p99 of latency: few \
+                 answers\n  >= p99.9 of service: requests \
                  timed out\n";
     assert!(text.contains(notes), "{text}");
     assert_eq!(labelled(&text, "trust OK").len(), 1);

@@ -5,8 +5,8 @@ use crate::report::Results;
 use crate::trust::{Check, Class, Level};
 
 /// One line; on WARN and FAIL each check that says so, and then what was found about the endpoint.
-/// Nothing if nothing was judged.
-pub fn trust_lines(results: &Results) -> Vec<String> {
+/// Nothing if nothing was judged. `is_told`: the second line of the report has the cause of a FAIL.
+pub fn trust_lines(results: &Results, is_told: bool) -> Vec<String> {
     let trust = &results.trust;
     if trust.checks.is_empty() {
         return Vec::new();
@@ -23,20 +23,32 @@ pub fn trust_lines(results: &Results) -> Vec<String> {
             // The worst first; each says its cause and what to do.
             let mut checks: Vec<&Check> = noted(true).collect();
             checks.sort_by_key(|check| (check.class != Class::Instrument, -(check.level as i8)));
-            listed(label, checks.into_iter().map(|check| text(check, level)))
+            let (own, same): (Vec<&Check>, Vec<&Check>) =
+                checks.into_iter().partition(|check| check.brief.is_some());
+            let own = own.iter().enumerate();
+            let own = own.map(|(index, check)| text(check, level, is_told && index == 0));
+            let same: Vec<&str> = same.iter().map(|check| check.name).collect();
+            let same = (!same.is_empty()).then(|| format!("same cause: {}", same.join(", ")));
+            listed(label, own.chain(same))
         }
     };
-    lines.extend(listed("finding", noted(false).map(|check| text(check, Level::Ok))));
+    lines.extend(listed("finding", noted(false).map(|check| text(check, Level::Ok, false))));
     lines
 }
 
-/// Name and reason; in a list of failures a mere warning says that it is one.
-fn text(check: &Check, verdict: Level) -> String {
-    let warning = match (verdict, check.level) {
-        (Level::Fail, Level::Warn) => " (a warning)",
-        _ => "",
-    };
-    format!("{}{warning}: {}", check.name, check.reason)
+/// Name, cause and what to do; of a failure the figures too, and only they if the rest is told. In
+/// a list of failures a mere warning says that it is one. The files have all figures.
+fn text(check: &Check, verdict: Level, is_told: bool) -> String {
+    let brief = check.brief.as_ref().unwrap_or(&check.reason);
+    match (verdict, check.level) {
+        (Level::Fail, Level::Fail) if is_told => match check.figures() {
+            "" => format!("{}, see above", check.name),
+            figures => format!("{}, see above; {figures}", check.name),
+        },
+        (Level::Fail, Level::Fail) => format!("{}: {}", check.name, check.reason),
+        (Level::Fail, _) => format!("{} (a warning): {brief}", check.name),
+        _ => format!("{}: {brief}", check.name),
+    }
 }
 
 /// What was looked at and found well.

@@ -273,8 +273,14 @@ fn with(facts: &RunFacts, change: Change) -> NextCommand {
     let becomes_closed = facts.open.is_some() && change.command.is_some();
     let rate_flags: &[String] = if becomes_closed { &[] } else { &facts.rate_flags };
     let mut typed = rate_flags.iter().chain(&facts.flags).peekable();
+    let has_new_length = change.flags.iter().any(|(name, _)| *name == "-d");
     while let Some(word) = typed.next() {
         let value = typed.peek().map_or("", |value| value);
+        // They belong to the -d auto that is replaced.
+        if has_new_length && ["--precision", "--budget"].contains(&word.as_str()) {
+            typed.next();
+            continue;
+        }
         if word == change.without || (becomes_closed && needs_schedule(word, value)) {
             typed.next();
             continue;
@@ -422,6 +428,11 @@ mod tests {
         assert!(second(&facts).ends_with("-c 64 --spin -d 30s"), "without the old count");
         facts.phases[0].duration_ns = Some(LONGER_NS);
         assert!(second(&facts).ends_with("-c 128 -n 7 --spin"), "no longer one is known");
+        facts.phases[0].duration_ns = Some(LONGER_NS - 1);
+        facts.flags = ["-d", "auto", "--precision", "p50:5%", "--budget", "6s", "--spin"]
+            .map(str::to_owned)
+            .to_vec();
+        assert!(second(&facts).ends_with("-c 64 --spin -d 30s"), "no precision without -d auto");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Results;
 use crate::expression::{Expression, Metric, Operator, Stat};
+use crate::number::{grouped, rate, time};
 use crate::snapshot::{Length, Sums, count_needed, figure};
 
 /// A figure that an expression names.
@@ -72,6 +73,40 @@ impl Gate {
             },
             metric: expression.metric,
             figure,
+        }
+    }
+}
+
+impl Gate {
+    /// `it is 4.87 ms`, or why there is no figure.
+    pub fn in_words(&self) -> String {
+        let figure = match &self.figure {
+            Ok(figure) => figure,
+            Err(reason) => return reason.clone(),
+        };
+        let value = figure.value;
+        let number = match self.metric {
+            Metric::Latency(_)
+            | Metric::Service(_)
+            | Metric::Lateness(_)
+            | Metric::PoolWait(_)
+            | Metric::Ttfb(_)
+            | Metric::Connect(_) => time(value.round() as u64),
+            Metric::FailedShare | Metric::DroppedShare | Metric::GoodputShare => {
+                format!("{:.2} %", 100.0 * value)
+            }
+            Metric::Failed | Metric::Completed | Metric::Dropped => grouped(value as u64),
+            Metric::Qps
+            | Metric::Offered
+            | Metric::Scheduled
+            | Metric::Goodput
+            | Metric::Target => {
+                format!("{}/s", rate(value))
+            }
+        };
+        match figure.is_at_least {
+            true => format!("it is at least {number}"),
+            false => format!("it is {number}"),
         }
     }
 }
@@ -255,6 +290,7 @@ mod tests {
                 value: None,
                 unit: "",
                 reason: String::new(),
+                brief: None,
             }],
             ..Trust::default()
         };

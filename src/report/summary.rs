@@ -350,6 +350,7 @@ fn trust_json(trust: &Trust) -> Value {
                 "value": check.value,
                 "unit": (!check.unit.is_empty()).then_some(check.unit),
                 "reason": check.reason,
+                "brief": check.brief,
             })
         })
         .collect();
@@ -375,7 +376,7 @@ fn untrusted_json(sums: &Sums, trust: &Trust) -> Vec<Value> {
             json!({
                 "series": mark.series,
                 "percentile": percentile_key(mark.milli),
-                "reason": mark.reason,
+                "reason": mark.in_words(),
                 "at_least": mark.is_at_least,
             })
         })
@@ -439,12 +440,15 @@ fn precision_json(snapshot: &Snapshot, facts: &RunFacts) -> Value {
     let (Some(precision), Some(phase)) = (facts.precision, snapshot.tracked().last()) else {
         return Value::Null;
     };
+    let half_width = trust::half_width(&phase.batches, precision.milli_percent);
+    let is_reached =
+        phase.precise_after_ns.is_some() || half_width.is_some_and(|half| half <= precision.share);
     json!({
         "percentile": f64::from(precision.milli_percent) / 1000.0,
         "share": precision.share,
-        "reached": phase.precise_after_ns.is_some(),
+        "reached": is_reached,
         "reached_after_ns": phase.precise_after_ns,
-        "half_width": trust::half_width(&phase.batches, precision.milli_percent),
+        "half_width": half_width,
     })
 }
 

@@ -222,6 +222,7 @@ pub fn trust_of(level: Level) -> Trust {
         value: Some(1.0),
         unit: "",
         reason: reason.to_owned(),
+        brief: Some(reason.to_owned()),
     };
     let dispatch = match level {
         Level::Ok => "never early, 0.6 µs late at worst",
@@ -436,7 +437,10 @@ fn an_open_loop_has_its_own_figures() {
         (&trust["verdict"], trust["checks"].as_array().map(Vec::len)),
         (&json!("warn"), Some(4))
     );
-    assert_eq!(keys(&trust["checks"][0]).join(" "), "id name class verdict value unit reason");
+    assert_eq!(
+        keys(&trust["checks"][0]).join(" "),
+        "id name class verdict value unit reason brief"
+    );
     let config = &summary["run_config"];
     assert_eq!(
         config["load_pattern"],

@@ -4,7 +4,7 @@
 //! Pure functions over facts. The rule is told in `docs/METRICS.md`; what is inferred rather than
 //! measured says so.
 
-use super::{Gate, GateOutcome, Results};
+use super::{GateOutcome, Results};
 use crate::error::Error;
 use crate::plan;
 use crate::snapshot::{PhaseTotals, Snapshot, State, Sums, Totals};
@@ -120,7 +120,7 @@ pub fn exit_code(
     let gates = [("--slo", "was missed", &results.slo), ("--fail-if", "is true", &results.fail_if)];
     let missed = gates.iter().flat_map(|(flag, word, list)| {
         let missed = list.iter().filter(|gate| gate.outcome == GateOutcome::Missed);
-        missed.map(move |gate| format!("{flag} '{}' {word}{}", gate.text, undefined(gate)))
+        missed.map(move |gate| format!("{flag} '{}' {word} ({})", gate.text, gate.in_words()))
     });
     match missed.collect::<Vec<_>>().join("; ") {
         reasons if reasons.is_empty() => (0, None),
@@ -128,19 +128,13 @@ pub fn exit_code(
     }
 }
 
-/// Why a gate could not be judged by a figure, in brackets.
-fn undefined(gate: &Gate) -> String {
-    gate.figure.as_ref().err().map_or_else(String::new, |reason| format!(" ({reason})"))
-}
-
-/// What failed of the instrument first, and the begin of its reason, in which the cause is.
+/// What failed of the instrument first: its cause and what to do.
 pub fn cause(trust: &Trust) -> Option<String> {
     let mut checks = trust.checks.iter();
     let has_failed =
         |check: &&Check| check.class == Class::Instrument && check.level == Level::Fail;
     let check = checks.find(has_failed)?;
-    let begin = check.reason.split("; ").next().unwrap_or_default();
-    Some(format!("{}: {begin}", check.name))
+    Some(format!("{}: {}", check.name, check.brief.as_ref().unwrap_or(&check.reason)))
 }
 
 /// Why a run is not complete, if it is not.
@@ -417,10 +411,10 @@ mod tests {
         let (good, bad) = (Trust::default, || trust_of(Level::Fail));
         assert_eq!(code(&run, good(), false, "p50<2ms", "failed>1%"), (0, None));
         assert_eq!(code(&run, trust_of(Level::Warn), false, "p50<2ms", "failed>1%"), (0, None));
-        let missed = (4, Some("--slo 'p50<1us' was missed".to_owned()));
+        let missed = (4, Some("--slo 'p50<1us' was missed (it is 1 ms)".to_owned()));
         assert_eq!(code(&run, good(), false, "p50<1us", "failed>1%"), missed);
         let both = "--slo 'p99<1s' was missed (it needs 1000 values, has 100); \
-                    --fail-if 'completed>1' is true";
+                    --fail-if 'completed>1' is true (it is 100)";
         let told = code(&run, good(), false, "p99<1s", "completed>1");
         assert_eq!(told, (4, Some(both.to_owned())));
         let (six, line) = code(&run, bad(), false, "p50<1us", "completed>1");

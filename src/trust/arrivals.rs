@@ -60,8 +60,9 @@ pub(super) fn fit(facts: &Facts, is_named: bool) -> Check {
     }
 }
 
-fn cause(facts: &Facts, is_named: bool) -> String {
-    if is_named { "for the cause said above".to_owned() } else { causes(facts) }
+/// `None`: it has been told.
+fn cause(facts: &Facts, is_named: bool) -> Option<String> {
+    (!is_named).then(|| causes(facts))
 }
 
 /// Sampled instants in the unit-rate process.
@@ -146,11 +147,11 @@ fn random(
     let floor = send_floor(facts, schedule);
     let effect = (ks.d - floor).max(0.0);
     let is_chance = ks.p >= CHANCE_MAX;
-    let (mut level, cause) = match effect {
-        _ if is_chance => (Level::Ok, String::new()),
-        effect if effect > DISTANCE_FAIL => (Level::Fail, cause(facts, is_named)),
-        effect if effect > DISTANCE_WARN => (Level::Warn, cause(facts, is_named)),
-        _ => (Level::Ok, String::new()),
+    let level = match effect {
+        _ if is_chance => Level::Ok,
+        effect if effect > DISTANCE_FAIL => Level::Fail,
+        effect if effect > DISTANCE_WARN => Level::Warn,
+        _ => Level::Ok,
     };
     let mut reason = format!(
         "gaps differ from the plan by {} at most, of which sending one after the other explains {} \
@@ -160,12 +161,9 @@ fn random(
         grouped(sample.gaps.len() as u64),
         chance(ks.p)
     );
-    if !cause.is_empty() {
-        reason = format!("{cause}; {reason}");
-    }
-    if let Some(clumped) = clumped(facts, sample).filter(|_| shape == 1.0) {
-        level = level.max(Level::Warn);
-        reason = format!("{clumped}; {reason}");
+    let clumped = clumped(facts, sample).filter(|_| shape == 1.0);
+    if let Some((_, counts)) = &clumped {
+        reason = format!("{counts}; {reason}");
     }
     reason += &format!("; Anderson-Darling {a2:.2} (p {})", chance(a2_p));
     if let Some(Distance { p, .. }) = uniform(sample).filter(|_| shape == 1.0) {
@@ -178,7 +176,18 @@ fn random(
         reason += &format!("; at the send {}", percent(d));
     }
     reason += &format!("; {} closer than 100 ns", percent(sample.together));
-    FIT.says(level, Some(effect), reason)
+    match (level, clumped) {
+        (Level::Ok, None) => FIT.says(level, Some(effect), reason),
+        (Level::Ok, Some((how, _))) => {
+            let brief = (!is_named).then(|| how.to_owned());
+            FIT.finds(Level::Warn, Some(effect), brief, &reason)
+        }
+        (_, clumped) => {
+            let how = clumped.map_or(String::new(), |(how, _)| format!("{how}: "));
+            let brief = cause(facts, is_named).map(|cause| how + &cause);
+            FIT.finds(level, Some(effect), brief, &reason)
+        }
+    }
 }
 
 /// A p-value; below what two digits show, only that.
@@ -197,20 +206,19 @@ fn send_floor(facts: &Facts, schedule: &SchedulePlan) -> f64 {
     serial_send_floor(rate / facts.shards as f64, send_ns)
 }
 
-/// Says it if requests come in clumps or too evenly, more than chance does.
-fn clumped(facts: &Facts, sample: &Sample) -> Option<String> {
+/// Says how and by how much, if requests come in clumps or too evenly, more than chance does.
+fn clumped(facts: &Facts, sample: &Sample) -> Option<(&'static str, String)> {
     let rate = facts.rate()?;
     BINS_NS.into_iter().find_map(|bin_ns| {
         let (dispersion, bins) = sample.dispersion(rate * bin_ns as f64 / 1e9)?;
         let reach = 3.0 * (2.0 / bins as f64).sqrt();
-        let how = if dispersion > 1.0 { "in clumps" } else { "too evenly" };
-        ((dispersion - 1.0).abs() > reach).then(|| {
-            format!(
-                "requests leave {how}: counts in {} vary {dispersion:.2} times as much as planned \
-                 (1 ± {reach:.2} is chance)",
-                time(bin_ns)
-            )
-        })
+        let how =
+            if dispersion > 1.0 { "requests leave in clumps" } else { "requests leave too evenly" };
+        let counts = format!(
+            "counts in {} vary {dispersion:.2} times as much as planned (1 ± {reach:.2} is chance)",
+            time(bin_ns)
+        );
+        ((dispersion - 1.0).abs() > reach).then_some((how, counts))
     })
 }
 
@@ -250,8 +258,9 @@ fn even(facts: &Facts, sample: &Sample, jitter: f64, is_named: bool) -> Check {
         grouped(sample.gaps.len() as u64)
     );
     if level > Level::Ok {
-        reason = format!("{}; {reason}", cause(facts, is_named));
-    } else if jitter == 0.0 {
+        return FIT.finds(level, Some(all), cause(facts, is_named), &reason);
+    }
+    if jitter == 0.0 {
         reason +=
             "; equal gaps can keep step with what the endpoint does at intervals: --jitter 10%";
     }

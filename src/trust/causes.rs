@@ -81,7 +81,7 @@ pub(super) fn host(facts: &Facts, is_named: bool, marks: &mut Vec<Mark>) -> Chec
     let (steal, stolen_ns) =
         stolen(&facts.phase.steals).map_or((0.0, 0), |(share, ns, _)| (share, ns));
     let lost = away.max(steal).max(stood_still(facts)).min(1.0);
-    let mut parts = vec![
+    let parts = [
         format!("{} stolen by the hypervisor", time(stolen_ns)),
         format!(
             "{} longer than 100 µs and {} than 1 ms, {} in all",
@@ -97,26 +97,28 @@ pub(super) fn host(facts: &Facts, is_named: bool, marks: &mut Vec<Mark>) -> Chec
         ),
     ];
     let throttle = facts.conditions().realtime_throttle();
-    if let Some(share) = throttle {
-        parts.insert(
-            0,
-            format!(
-                "policy {} may not run {} of the time, so a shard that spins is stopped in each \
-                 second: chrt -o 0, or sysctl -w kernel.sched_rt_runtime_us=-1",
-                facts.conditions().policy,
-                percent(share)
-            ),
-        );
-    }
+    let throttled = throttle.map(|share| {
+        format!(
+            "policy {} may not run {} of the time, so a shard that spins is stopped in each \
+             second: chrt -o 0, or sysctl -w kernel.sched_rt_runtime_us=-1",
+            facts.conditions().policy,
+            percent(share)
+        )
+    });
     let is_noisy = lost > LOST_WARN;
     if is_noisy {
         let reason = format!("the client stood still for {} of the time", percent(lost));
         marks.extend(marks_beyond(lost, &reason));
-        let cause = if is_named { "it is the cause said above".to_owned() } else { causes(facts) };
-        parts.insert(0, cause);
     }
-    let level = if is_noisy || throttle.is_some() { Level::Warn } else { Level::Ok };
-    HOST.says(level, Some(lost * 100.0), parts.join("; "))
+    let (value, figures) = (Some(lost * 100.0), parts.join("; "));
+    if !is_noisy && throttled.is_none() {
+        return HOST.says(Level::Ok, value, figures);
+    }
+    let told = || host_causes(facts).unwrap_or_else(|| causes(facts));
+    let cause = (is_noisy && !is_named).then(told);
+    let brief: Vec<String> = cause.into_iter().chain(throttled).collect();
+    let brief = (!brief.is_empty()).then(|| brief.join("; "));
+    HOST.finds(Level::Warn, value, brief, &figures)
 }
 
 /// What made us late, slow or blind, as far as the figures show, and what to do about it.
@@ -272,9 +274,8 @@ fn by_work(facts: &Facts) -> Vec<String> {
     let mut list = Vec::new();
     if let Some(busy) = facts.utilisation().filter(|_| is_saturated(facts)) {
         let busy = percent(busy);
-        list.push(format!(
-            "its shards were at work {busy} of the time: more --cores, or a lower rate"
-        ));
+        let less = if facts.is_open { "a lower rate" } else { "fewer connections" };
+        list.push(format!("its shards were at work {busy} of the time: more --cores, or {less}"));
     }
     let Some((send_ns, rate)) = facts.send_ns().zip(facts.rate()) else { return list };
     let sending = send_ns * rate / facts.shards as f64 / 1e9;
@@ -283,7 +284,7 @@ fn by_work(facts: &Facts) -> Vec<String> {
             "a send takes {}, so a shard sends {} of the time and requests wait for each other: \
              more --cores",
             time(send_ns as u64),
-            percent(sending)
+            percent(sending.min(1.0))
         ));
     }
     list

@@ -18,7 +18,7 @@ pub(super) fn clock(facts: &Facts) -> Check {
     let worst = size(drift_ppm).into_iter().chain(size(raw_ppm)).reduce(f64::max);
     let told = |ppm: Option<f64>| ppm.map_or("unknown".to_owned(), |ppm| format!("{ppm:+.1} ppm"));
     let apart = skew_ns.map(|ns| format!("; shards {} apart at the start", time(ns)));
-    let mut reason = format!(
+    let figures = format!(
         "{source}, {read_cost_ns:.0} ns a read, never more than {} off; rate of the first 20 ms \
          {}, against the raw clock {}{}",
         time(error_ns_max),
@@ -27,28 +27,29 @@ pub(super) fn clock(facts: &Facts) -> Check {
         apart.unwrap_or_default()
     );
     let negative = facts.counters.negative_intervals;
-    let mut level = Level::Ok;
+    let mut brief = None;
     let is_off = |ppm: Option<f64>| size(ppm).is_some_and(|ppm| ppm > PPM_MAX);
     if is_off(raw_ppm) {
-        level = Level::Fail;
-        reason = format!(
+        brief = Some(
             "the kernel's clock is being corrected fast: wait until time synchronisation has \
-             settled (chronyc tracking); {reason}"
+             settled (chronyc tracking)"
+                .to_owned(),
         );
     }
     if is_off(drift_ppm) {
-        level = Level::Fail;
-        reason = format!(
+        brief = Some(
             "the counter changed its rate: not a counter to measure with, set the kernel's clock \
-             source to another one; {reason}"
+             source to another one"
+                .to_owned(),
         );
     }
     if negative > 0 {
-        level = Level::Fail;
         let pairs = counted(negative, "pair");
-        reason = format!(
-            "{pairs} of stamps are in the wrong order: the cores' counters disagree; {reason}"
-        );
+        brief =
+            Some(format!("{pairs} of stamps are in the wrong order: the cores' counters disagree"));
     }
-    CLOCK.says(level, worst, reason)
+    match brief {
+        None => CLOCK.says(Level::Ok, worst, figures),
+        brief => CLOCK.finds(Level::Fail, worst, brief, &figures),
+    }
 }

@@ -5,7 +5,7 @@ use loadgen_shards::recorder::Counters;
 use loadgen_shards::schedule::Process;
 
 use super::causes::causes;
-use super::facts::{Facts, fails, mark, percent, percentile_name, told};
+use super::facts::{Facts, fails, mark_with, percent, percentile_name, told};
 use super::stationarity::is_queue_full;
 use super::{Check, Class, Level, Line, Mark};
 use crate::number::{counted, grouped, time};
@@ -43,8 +43,8 @@ pub(super) fn lateness(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
             _ => Level::Ok,
         };
         if of_percentile > Level::Ok {
-            let reason = format!("our own lateness makes it {}", moved.in_words());
-            marks.push(mark(percentile.milli, &reason));
+            let detail = format!("{} without it", time(moved.without_ns));
+            marks.push(mark_with(percentile.milli, "our own lateness", detail));
         }
         // Below the median nobody draws a conclusion from one percentile.
         if percentile.milli < 50_000 {
@@ -58,7 +58,7 @@ pub(super) fn lateness(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
     }
     let within = |ns| percent(share_within(lateness, ns));
     let early = if facts.counters.negative_intervals == 0 { "never early; " } else { "" };
-    let mut reason = format!(
+    let figures = format!(
         "{early}worst delay of ours {}; 99 % within {}; within 5 µs {}, 50 µs {}, 1 ms {}",
         time(worst_ns),
         time(p99_ns),
@@ -68,9 +68,10 @@ pub(super) fn lateness(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
     );
     if let (Some(moved), true) = (worst, level > Level::Ok) {
         let name = percentile_name(moved.milli);
-        reason = format!("it makes {name} {}: {}; {reason}", moved.in_words(), causes(facts));
+        let brief = format!("it makes {name} {}: {}", moved.in_words(), causes(facts));
+        return LATENESS.finds(level, Some(moved.share * 100.0), Some(brief), &figures);
     }
-    LATENESS.says(level, worst.map(|moved| moved.share * 100.0), reason)
+    LATENESS.says(level, worst.map(|moved| moved.share * 100.0), figures)
 }
 
 /// A percentile with and without our lateness.

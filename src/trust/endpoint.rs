@@ -19,6 +19,8 @@ const RESENT_WARN: f64 = 1e-4;
 const RESENT_MIN: u64 = 10;
 /// p99 from the schedule over p99 from the send.
 const OMISSION_WARN: f64 = 1.05;
+/// A median beyond so many times the fast answers is one that queued at the endpoint.
+const SPREAD: u64 = 2;
 /// Kinds of failures that are named.
 const KINDS: usize = 3;
 
@@ -41,7 +43,7 @@ pub(super) fn pool_wait(facts: &Facts, is_unstable: bool) -> Check {
     };
     let peak: u64 = facts.phase.in_flight_peaks.iter().sum();
     let connect = facts.sums.connect.percentile(50_000);
-    let mut reason = format!(
+    let reason = format!(
         "{} of {} waited for a connection; at most {} in flight; {} opened{}",
         grouped(waited),
         counted(issued, "request"),
@@ -49,27 +51,30 @@ pub(super) fn pool_wait(facts: &Facts, is_unstable: bool) -> Check {
         counted(counters.connections_opened, "connection"),
         connect.map_or(String::new(), |ns| format!(", {} each", time(ns))),
     );
-    if let Some(share) = share.filter(|_| level > Level::Ok) {
-        let split = split(counters);
-        let advice = advice(facts, peak, is_unstable);
-        reason = format!(
-            "{} of the latency was waiting for a connection, not client CPU ({split}): {advice}; \
-             {reason}",
-            percent(share)
-        );
-    }
+    let mut brief = Vec::new();
     if counters.dropped > 0 {
         level = level.max(Level::Warn);
         let of_due = counters.dropped as f64 / counters.scheduled as f64;
         let dropped = counted(counters.dropped, "request");
-        reason =
-            format!("{dropped} ({}) given up for want of a connection; {reason}", percent(of_due));
+        brief.push(format!("{dropped} ({}) given up for want of a connection", percent(of_due)));
+    }
+    if let Some(share) = share.filter(|share| *share > POOL_WARN) {
+        let split = split(counters);
+        let advice = advice(facts, peak, is_unstable);
+        brief.push(format!(
+            "{} of the latency was waiting for a connection, not client CPU ({split}): {advice}",
+            percent(share)
+        ));
     }
     if let Some(lost) = lost(facts) {
         level = level.max(Level::Warn);
-        reason = format!("{lost}; {reason}");
+        brief.push(lost);
     }
-    POOL.says(level, share.map(|share| share * 100.0), reason)
+    let value = share.map(|share| share * 100.0);
+    match level {
+        Level::Ok => POOL.says(level, value, reason),
+        _ => POOL.finds(level, value, Some(brief.join("; ")), &reason),
+    }
 }
 
 /// Says it if segments had to be sent again: each makes a request some 200 ms slower.
@@ -103,7 +108,13 @@ fn split(counters: &Counters) -> String {
 fn advice(facts: &Facts, peak: u64, is_unstable: bool) -> String {
     let counters = &facts.counters;
     if is_unstable {
-        return "no number of connections helps where the queue grows".to_owned();
+        return match connections_short(facts) {
+            Some(needed) => format!(
+                "answers come as fast as ever, so the connections were probably too few: \
+                 --max-connections {needed}"
+            ),
+            None => "no number of connections helps where the queue grows".to_owned(),
+        };
     }
     if !is_settled(facts) {
         return "too much waited to tell how many are enough: a lower rate, or a longer run"
@@ -121,8 +132,24 @@ fn advice(facts: &Facts, peak: u64, is_unstable: bool) -> String {
     format!("try -c {}", needed.div_ceil(shards) * shards)
 }
 
-/// D15: what leaving out the time before the send would hide.
-pub(super) fn omission(facts: &Facts) -> Check {
+/// The connections that the rate needs, where the queue grows for want of them: an endpoint that is
+/// the limit itself answers the slower the more it is asked.
+pub(super) fn connections_short(facts: &Facts) -> Option<u64> {
+    let service = &facts.sums.service;
+    let (p50_ns, p1_ns) = (told(service, 50_000)?, told(service, 1_000)?);
+    let is_steady = p50_ns <= SPREAD * p1_ns && p50_ns <= SPREAD * service.smallest()?;
+    let needed = (POOL_ROOM * facts.rate()? * p50_ns as f64 / 1e9).ceil() as u64;
+    let peak: u64 = facts.phase.in_flight_peaks.iter().sum();
+    (facts.counters.waits_full > 0 && is_steady && needed > peak).then_some(needed)
+}
+
+/// D15: what leaving out the time before the send would hide. `is_named`: why we were late has been
+/// told already.
+pub(super) fn omission(facts: &Facts, is_named: bool, is_unstable: bool) -> Check {
+    if is_unstable {
+        let reason = "none: as the queue grows, there is no p99";
+        return OMISSION.says(Level::Ok, None, reason);
+    }
     let p99 = |series| told(series, 99_000).filter(|ns| *ns > 0);
     let Some((from_schedule, from_send)) = p99(&facts.sums.latency).zip(p99(&facts.sums.service))
     else {
@@ -134,7 +161,7 @@ pub(super) fn omission(facts: &Facts) -> Check {
     let ours_ns = lateness_ns + prepare_ns;
     let total_ns = (ours_ns + pool_wait_ns + service_ns).max(1) as f64;
     let part = |ns: u64| percent(ns as f64 / total_ns);
-    let mut reason = format!(
+    let figures = format!(
         "p99 is {} from the schedule, {} from the send; above it {} our delay, {} waiting for a \
          connection, {} endpoint",
         time(from_schedule),
@@ -145,14 +172,15 @@ pub(super) fn omission(facts: &Facts) -> Check {
     );
     let is_ours = ours_ns > pool_wait_ns;
     let level = if ratio > OMISSION_WARN { Level::Warn } else { Level::Ok };
-    if level > Level::Ok {
-        let culprit = if is_ours { "our own delay" } else { "waiting for a connection" };
-        reason =
-            format!("{culprit} makes p99 {ratio:.2} times what the send alone shows; {reason}");
+    if level == Level::Ok {
+        return OMISSION.says(level, Some(ratio), figures);
     }
+    let culprit = if is_ours { "our own delay" } else { "waiting for a connection" };
+    let brief = (!is_ours || !is_named)
+        .then(|| format!("{culprit} makes p99 {ratio:.2} times what the send alone shows"));
     // Our share of it is a fault of ours; the endpoint's is a finding.
-    let class = if is_ours && level > Level::Ok { Class::Instrument } else { Class::Endpoint };
-    Check { class, ..OMISSION.says(level, Some(ratio), reason) }
+    let class = if is_ours { Class::Instrument } else { Class::Endpoint };
+    Check { class, ..OMISSION.finds(level, Some(ratio), brief, &figures) }
 }
 
 /// D18: what failed, and what that does to the percentiles.

@@ -149,7 +149,13 @@ pub(super) fn marks_beyond(share: f64, reason: &str) -> impl Iterator<Item = Mar
 
 /// A mark on the headline latency.
 pub(super) fn mark(milli: u32, reason: &str) -> Mark {
-    Mark { series: "latency", milli, is_at_least: false, reason: reason.to_owned() }
+    let (reason, detail) = (reason.to_owned(), String::new());
+    Mark { series: "latency", milli, is_at_least: false, reason, detail }
+}
+
+/// The same, with how much.
+pub(super) fn mark_with(milli: u32, reason: &str, detail: String) -> Mark {
+    Mark { detail, ..mark(milli, reason) }
 }
 
 /// `p99.9`.

@@ -63,30 +63,38 @@ pub(super) fn loop_gap(facts: &Facts, is_named: bool) -> Check {
     parts.extend(gap_ns.map(|ns| format!("99 % of the turns blind for at most {}", time(ns))));
     parts.reverse();
     let mut reason = parts.join("; ");
-    let mut level = Level::Ok;
+    let (mut level, mut brief) = (Level::Ok, None);
     if let Some(share) = share.filter(|share| *share > ERROR_WARN) {
         level = Level::Warn;
         let host = host_causes(facts);
         let what = match host {
-            Some(_) if is_named => "for the cause said above".to_owned(),
-            Some(host) => host,
-            None if wakeup_ns >= gap_ns => {
-                "wake-ups come late, so answers seem slower: --spin, or --timer inline".to_owned()
-            }
-            None => known_causes(facts).unwrap_or_else(|| {
+            Some(_) if is_named => None,
+            Some(host) => Some(host),
+            None if wakeup_ns >= gap_ns => Some(
+                "wake-ups come late, so answers seem slower: --spin, or --timer inline".to_owned(),
+            ),
+            None => Some(known_causes(facts).unwrap_or_else(|| {
                 "each turn takes in many answers: more --cores, or fewer connections".to_owned()
-            }),
+            })),
         };
-        reason =
-            format!("stamps are off by up to {} of the median; {what}; {reason}", percent(share));
+        let error = time(error_ns.unwrap_or(0));
+        let off = format!("stamps are off by up to {error} ({} of the median)", percent(share));
+        match what {
+            Some(what) => brief = Some(format!("{off}: {what}")),
+            None => reason = format!("{off}; {reason}"),
+        }
     }
     if completion_overflows > 0 {
         level = Level::Fail;
         let overflows = counted(completion_overflows, "time");
-        reason = format!(
+        brief = Some(format!(
             "the completion queue overflowed {overflows}, so answers waited in the kernel: fewer \
-             connections a shard, or more --cores; {reason}"
-        );
+             connections a shard, or more --cores"
+        ));
     }
-    LOOP_GAP.says(level, share.map(|share| share * 100.0), reason)
+    let value = share.map(|share| share * 100.0);
+    match level {
+        Level::Ok => LOOP_GAP.says(level, value, reason),
+        _ => LOOP_GAP.finds(level, value, brief, &reason),
+    }
 }

@@ -1,6 +1,6 @@
 //! D10 and D11: do the samples carry the percentiles?
 
-use super::facts::{Facts, fails, mark, percent, percentile_name};
+use super::facts::{Facts, fails, mark_with, percent, percentile_name};
 use super::precision::{CONFIDENCE, of_batches};
 use super::{Check, Class, Interval, Level, Line, Mark};
 use crate::number::{grouped, time};
@@ -20,6 +20,9 @@ const BEYOND_MIN: f64 = 10.0;
 
 const PRECISION: Line = Line { id: "D10", name: "interval", class: Class::Sampling, unit: "%" };
 const SAMPLES: Line = Line { id: "D11", name: "samples", class: Class::Sampling, unit: "requests" };
+
+const WIDE: &str = "wide 95 % interval";
+const ALIKE: &str = "few independent answers";
 
 /// A percentile, and what its batches say of it.
 pub(super) struct Found {
@@ -73,35 +76,38 @@ pub(super) fn interval_check(
     }
     let count = facts.headline().count() as f64;
     let mut level = Level::Ok;
-    let mut parts = Vec::new();
+    let (mut widths, mut ends) = (Vec::new(), Vec::new());
     for Found { milli, interval } in found {
         let name = percentile_name(*milli);
         let half = interval.half_width();
-        parts.push(match (half, interval.low, interval.high) {
-            (Some(half), Some(low), Some(high)) => {
-                format!("{name} ±{} ({} to {})", percent(half), time(low), time(high))
-            }
-            _ => format!("{name} unknown"),
+        widths.push(match half {
+            Some(half) => format!("{name} ±{}", percent(half)),
+            None => format!("{name} unknown"),
         });
-        let reason = match half {
-            None => "its 95 % interval has no upper end".to_owned(),
-            Some(half) if half > HALF_WIDTH_MAX => format!("95 % interval ±{}", percent(half)),
+        if let Some((low, high)) = interval.low.zip(interval.high) {
+            ends.push(format!("{name} {} to {}", time(low), time(high)));
+        }
+        let (reason, detail) = match half {
+            None => (WIDE, "no upper end".to_owned()),
+            Some(half) if half > HALF_WIDTH_MAX => (WIDE, format!("±{}", percent(half))),
             _ if interval.n_eff * ALIKE_MAX < count => {
-                format!(
-                    "{} answers are worth {:.0} independent ones",
-                    grouped(count as u64),
-                    interval.n_eff
-                )
+                (ALIKE, format!("{} are worth {:.0}", grouped(count as u64), interval.n_eff))
             }
             _ => continue,
         };
-        marks.push(mark(*milli, &reason));
+        marks.push(mark_with(*milli, reason, detail));
         level = level.max(level_of(*milli));
     }
     let p99 = found.iter().find(|found| found.milli == 99_000);
     let value = p99.and_then(|found| found.interval.half_width()).map(|half| half * 100.0);
-    let advice = if level > Level::Ok { "; a longer run narrows it" } else { "" };
-    PRECISION.says(level, value, format!("with 95 % confidence {}{advice}", parts.join(", ")))
+    let (widths, ends) = (widths.join(", "), ends.join(", "));
+    match level {
+        Level::Ok => PRECISION.says(level, value, format!("with 95 % confidence {widths}; {ends}")),
+        _ => {
+            let brief = format!("{widths}: a longer run narrows it");
+            PRECISION.finds(level, value, Some(brief), &ends)
+        }
+    }
 }
 
 /// D11.
@@ -114,8 +120,8 @@ pub(super) fn samples_needed(facts: &Facts, found: &[Found], marks: &mut Vec<Mar
     for Found { milli, interval } in found {
         let (effective, needed) = (interval.n_eff, count_needed(*milli));
         if effective * (1.0 - f64::from(*milli) / 1e5) < BEYOND_MIN {
-            let worth = format!("worth {effective:.0} independent answers, needs");
-            marks.push(mark(*milli, &format!("{worth} {}", grouped(needed))));
+            let detail = format!("worth {effective:.0}, needs {}", grouped(needed));
+            marks.push(mark_with(*milli, ALIKE, detail));
             level = level.max(level_of(*milli));
         }
     }
@@ -139,7 +145,11 @@ pub(super) fn samples_needed(facts: &Facts, found: &[Found], marks: &mut Vec<Mar
         grouped(needed),
         longer(facts, needed)
     );
-    SAMPLES.says(level, Some(needed as f64), reason)
+    let brief = "few independent answers for what is marked: a longer run";
+    match level {
+        Level::Ok => SAMPLES.says(level, Some(needed as f64), reason),
+        _ => SAMPLES.finds(level, Some(needed as f64), Some(brief.to_owned()), &reason),
+    }
 }
 
 /// `, that is 12 s more`.

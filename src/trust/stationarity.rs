@@ -2,6 +2,7 @@
 
 use loadgen_shards::recorder::Counters;
 
+use super::endpoint::connections_short;
 use super::facts::{Facts, mark, percent, told};
 use super::{Check, Class, Level, Line, Mark};
 use crate::number::{rate, time};
@@ -45,9 +46,11 @@ pub(super) fn stationarity(facts: &Facts, marks: &mut Vec<Mark>) -> (Check, bool
     let growth = growth(facts, slices);
     let full = is_queue_full(facts);
     if full || growth.is_some_and(|growth| growth.is_unstable) {
-        let mut reason =
-            "the endpoint did NOT hold the rate: the queue grows, so no latency percentile exists"
-                .to_owned();
+        let is_ours = connections_short(facts).is_some();
+        let whose = if is_ours { "so few connections" } else { "the endpoint" };
+        let mut reason = format!(
+            "{whose} did NOT hold the rate: the queue grows, so no latency percentile exists"
+        );
         if let (Some(growth), Some(offered)) = (growth, facts.rate()) {
             reason += &format!(
                 " ({} more requests each second, {} of the {} that come)",
@@ -59,7 +62,7 @@ pub(super) fn stationarity(facts: &Facts, marks: &mut Vec<Mark>) -> (Check, bool
         if full {
             reason += "; more waited than a shard keeps";
         }
-        reason += ": a lower rate";
+        reason += if is_ours { ": more connections" } else { ": a lower rate" };
         let why = "the queue grows all the time";
         marks.extend(PERCENTILES.iter().map(|percentile| mark(percentile.milli, why)));
         let value = growth.map(|growth| growth.per_second);

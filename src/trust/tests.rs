@@ -238,6 +238,8 @@ fn assert_level(trust: &Trust, id: &str, level: Level, words: &str) {
 fn assert_plain(trust: &Trust) {
     for check in &trust.checks {
         assert!(!check.reason.is_empty() && !check.reason.contains('\n'), "{check:?}");
+        let brief = check.brief.as_deref().unwrap_or("for the cause said above");
+        assert!(check.reason.starts_with(brief), "{check:?}");
         assert!(!check.reason.contains("NaN") && !check.reason.contains("inf"), "{check:?}");
         let is_id =
             |word: &str| ids(trust).contains(&word.trim_matches(|c: char| !c.is_alphanumeric()));
@@ -309,7 +311,7 @@ fn client_that_is_stopped_fails_by_name_and_a_server_that_is_stopped_does_not() 
     assert_level(&trust, "D1", Level::Fail, "it makes p99 ");
     assert_level(&trust, "D1", Level::Fail, "the host stopped the client for up to 100 ms");
     assert_level(&trust, "D1", Level::Fail, "give it cores of its own, see doctor");
-    assert_level(&trust, "D8", Level::Warn, "it is the cause said above");
+    assert_level(&trust, "D8", Level::Warn, "for the cause said above");
     assert_plain(&trust);
     let (mean, tail) = (trust.mean.expect("open loop"), trust.tail.expect("10 000 requests"));
     assert!(mean.client > 0.7 && tail.client > 0.9, "{mean:?} {tail:?}");
@@ -565,7 +567,7 @@ fn waiting_for_connections_is_a_finding_with_a_number_to_try() {
     assert_level(&trust, "D9", Level::Fail, "a lower rate, or a longer run");
     // Our own delay is ours in this line too.
     let trust = Run { lateness: |_| 400 * US, ..healthy() }.build().judged();
-    assert_level(&trust, "D15", Level::Warn, "our own delay");
+    assert_level(&trust, "D15", Level::Warn, "the cause said above; p99 is 1.60 ms");
     assert_eq!(check(&trust, "D15").class, Class::Instrument);
 }
 
@@ -595,6 +597,24 @@ fn a_queue_that_grows_is_told_from_one_that_fills_and_from_chance() {
             assert!(trust.intervals.is_empty() && marked(&trust).len() == PERCENTILES.len());
         }
     }
+    // The same queue while each answer is as fast as ever: connections were missing.
+    let starved = |service: fn(Arrival) -> u64| {
+        // Each waits half a second longer than the one of a second before.
+        let pool_wait: fn(Arrival) -> u64 = |arrival| arrival.offset_ns / 2;
+        let mut case = Run { pool_wait, service, ..healthy() }.build();
+        let counters = &mut case.phase().sums.counters;
+        (counters.waits_full, counters.waits_full_ns) = (9_000, 20 * SECOND);
+        case.phase().in_flight_peaks = vec![4];
+        case.judged()
+    };
+    let trust = starved(|arrival| 20 * MS + noise(arrival) % MS);
+    assert!(trust.is_unstable);
+    assert_level(&trust, "D9", Level::Fail, "--max-connections 2");
+    assert_level(&trust, "D12", Level::Fail, "so few connections did NOT hold");
+    let trust = starved(|arrival| exponential(arrival, 2e7));
+    assert!(trust.is_unstable);
+    assert_level(&trust, "D9", Level::Fail, "no number of connections helps");
+    assert_level(&trust, "D12", Level::Fail, "the endpoint did NOT hold");
     // A full queue leaves nothing to grow.
     let mut case = healthy().build();
     case.phase().sums.counters.held_back = 1;
