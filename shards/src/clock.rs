@@ -15,52 +15,82 @@ use quanta::Clock as Counter;
 use crate::limits::INTERVAL_NS;
 use crate::sys::time::{monotonic_ns, monotonic_raw_ns};
 
-/// A linear map from counter ticks to CLOCK_MONOTONIC ns.
+/// A map from counter ticks to CLOCK_MONOTONIC ns: a line that corrects an error until it joins the
+/// line of the true rate, and that one from there on, however late the next calibration comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calibration {
     anchor_ticks: u64,
     anchor_ns: u64,
-    /// ns per tick, times 2^32.
+    /// ns per tick until the lines join, times 2^32.
     scale: u64,
+    /// Where they join.
+    join_ticks: u64,
+    join_ns: u64,
+    /// ns per tick from there on, times 2^32.
+    rate: u64,
 }
 
 impl Calibration {
     /// Ticks are ns: the virtual clock of tests.
-    pub const IDENTITY: Calibration =
-        Calibration { anchor_ticks: 0, anchor_ns: 0, scale: 1 << SCALE_BITS };
+    pub const IDENTITY: Calibration = Calibration::line(0, 0, 1 << SCALE_BITS);
+
+    /// One line through a point.
+    const fn line(ticks: u64, ns: u64, scale: u64) -> Calibration {
+        Calibration {
+            anchor_ticks: ticks,
+            anchor_ns: ns,
+            scale,
+            join_ticks: ticks,
+            join_ns: ns,
+            rate: scale,
+        }
+    }
 
     fn through(first: Pair, last: Pair) -> Calibration {
         let ticks = (last.ticks - first.ticks).max(1);
         let ns = last.ns - first.ns;
         let scale = ((u128::from(ns) << SCALE_BITS) / u128::from(ticks)) as u64;
-        Calibration { anchor_ticks: last.ticks, anchor_ns: last.ns, scale }
+        Calibration::line(last.ticks, last.ns, scale)
     }
 
     /// CLOCK_MONOTONIC ns of a counter value, on either side of the anchor.
     pub fn to_ns(&self, ticks: u64) -> u64 {
-        let ns = |span: u64| ((u128::from(span) * u128::from(self.scale)) >> SCALE_BITS) as u64;
-        if ticks >= self.anchor_ticks {
-            self.anchor_ns + ns(ticks - self.anchor_ticks)
+        if ticks >= self.join_ticks {
+            self.join_ns + scaled(ticks - self.join_ticks, self.rate)
+        } else if ticks >= self.anchor_ticks {
+            self.anchor_ns + scaled(ticks - self.anchor_ticks, self.scale)
         } else {
-            self.anchor_ns - ns(self.anchor_ticks - ticks)
+            self.anchor_ns - scaled(self.anchor_ticks - ticks, self.scale)
         }
     }
 
     /// Ticks per second.
     pub fn ticks_per_s(&self) -> f64 {
-        1e9 * (1u64 << SCALE_BITS) as f64 / self.scale as f64
+        1e9 * (1u64 << SCALE_BITS) as f64 / self.rate as f64
     }
 
-    /// Continues this line at `pair.ticks` and meets the line of rate `rate` through `pair` after
-    /// `over_ns`.
+    /// Continues this line at `pair.ticks`, meets the line of the rate of `rate` through `pair`
+    /// after `over_ns`, and follows that from there on.
     fn slewed(&self, pair: Pair, rate: Calibration, over_ns: u64) -> Calibration {
         let now_ns = self.to_ns(pair.ticks);
         let error_ns = pair.ns as i64 - now_ns as i64;
         // At most half the rate away, whatever the error: time goes on, and never backwards.
         let share = (error_ns as f64 / over_ns as f64).clamp(-0.5, 0.5);
-        let scale = (rate.scale as f64 * (1.0 + share)) as u64;
-        Calibration { anchor_ticks: pair.ticks, anchor_ns: now_ns, scale }
+        let scale = (rate.rate as f64 * (1.0 + share)) as u64;
+        let over_ticks = ((u128::from(over_ns) << SCALE_BITS) / u128::from(rate.rate)) as u64;
+        Calibration {
+            anchor_ticks: pair.ticks,
+            anchor_ns: now_ns,
+            scale,
+            join_ticks: pair.ticks + over_ticks,
+            join_ns: now_ns + scaled(over_ticks, scale),
+            rate: rate.rate,
+        }
     }
+}
+
+fn scaled(ticks: u64, scale: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(scale)) >> SCALE_BITS) as u64
 }
 
 /// A counter value and the CLOCK_MONOTONIC instant at which it was read.
@@ -339,7 +369,7 @@ mod tests {
 
     #[test]
     fn refreshed_calibration_neither_steps_nor_turns_back() {
-        let old = Calibration { anchor_ticks: 1000, anchor_ns: 5000, scale: 1 << SCALE_BITS };
+        let old = Calibration::line(1000, 5000, 1 << SCALE_BITS);
         for error_ns in [-1_000_000_000, -300, 0, 300, 1_000_000_000i64] {
             let ticks = 2_000_001_000;
             let pair = Pair { ticks, ns: (2_000_005_000 + error_ns) as u64, error_ns: 0 };
@@ -359,11 +389,9 @@ mod tests {
         for error_ns in [-1_000_000, 1_000_000i64] {
             let counter = Counter::new();
             let (anchor_ticks, anchor_ns) = (counter.raw(), 1_000_000_000_000);
-            let old = Calibration { anchor_ticks, anchor_ns, scale: 1 << SCALE_BITS };
-            let new = Calibration {
-                anchor_ns: anchor_ns.checked_add_signed(error_ns).expect("small"),
-                ..old
-            };
+            let old = Calibration::line(anchor_ticks, anchor_ns, 1 << SCALE_BITS);
+            let moved_ns = anchor_ns.checked_add_signed(error_ns).expect("small");
+            let new = Calibration::line(anchor_ticks, moved_ns, 1 << SCALE_BITS);
             let mut clock = Clock::new(old);
             let before_ns = clock.now_ns();
             clock.set(new);
@@ -377,8 +405,22 @@ mod tests {
 
     #[test]
     fn map_is_exact_on_both_sides_of_the_anchor() {
-        let map = Calibration { anchor_ticks: 10, anchor_ns: 100, scale: 2 << SCALE_BITS };
+        let map = Calibration::line(10, 100, 2 << SCALE_BITS);
         assert_eq!([5, 10, 15].map(|ticks| map.to_ns(ticks)), [90, 100, 110]);
         assert!((map.ticks_per_s() - 5e8).abs() < 1.0);
+    }
+
+    #[test]
+    fn calibrations_that_come_late_again_and_again_do_not_swing() {
+        // Control is starved: refreshed each 2.5 s, with corrections meant for 250 ms.
+        let rate = Calibration::line(0, 0, 1 << SCALE_BITS);
+        let mut current = Calibration::line(0, 1_000, 1 << SCALE_BITS);
+        for refresh in 1..100 {
+            let at = refresh * 2_500_000_000;
+            let error_ns = current.to_ns(at) as i64 - at as i64;
+            let limit_ns = if refresh == 1 { 1_000 } else { 2 };
+            assert!(error_ns.abs() <= limit_ns, "{refresh}: {error_ns}");
+            current = current.slewed(Pair { ticks: at, ns: at, error_ns: 0 }, rate, INTERVAL_NS);
+        }
     }
 }

@@ -67,7 +67,7 @@ impl Batches {
         }
         let latencies = headline(recording).histogram.iter();
         self.list[index].merge(&Batch {
-            latencies: latencies.map(|bucket| (bucket.high, bucket.count)).collect(),
+            latencies: coarse(latencies.map(|bucket| (bucket.high, bucket.count))),
             completed: recording.counters.completed,
             failed: recording.counters.failed,
             present_sum: recording.in_flight + recording.backlog,
@@ -96,6 +96,21 @@ impl Batches {
     }
 }
 
+/// The same values, ascending, in buckets of at most 0.8 %, each named by its highest: the interval
+/// of a percentile is wider than that, and a slice of an hour no larger than one of a second.
+fn coarse(values: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut list: Vec<(u64, u64)> = Vec::new();
+    for (value, count) in values {
+        let dropped = (u64::BITS - value.leading_zeros()).saturating_sub(COARSE_BITS);
+        let highest = value | ((1 << dropped) - 1);
+        match list.last_mut() {
+            Some((last, sum)) if *last == highest => *sum += count,
+            _ => list.push((highest, count)),
+        }
+    }
+    list
+}
+
 fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut sum = Vec::with_capacity(a.len() + b.len());
     let (mut a, mut b) = (a.iter().copied().peekable(), b.iter().copied().peekable());
@@ -110,13 +125,20 @@ fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Vec<(u64, u64)> {
             (Some(x), Some(y)) if x.0 > y.0 => b.next().expect("just seen"),
             (Some(_), _) => a.next().expect("just seen"),
             (None, Some(_)) => b.next().expect("just seen"),
-            (None, None) => return sum,
+            (None, None) => {
+                // It stays as long as the phase.
+                sum.shrink_to_fit();
+                return sum;
+            }
         };
         sum.push(next);
     }
 }
 
-const BATCHES_LIMIT: usize = 256;
+/// Leading bits that tell values of a slice apart.
+const COARSE_BITS: u32 = 8;
+/// Twenty are needed for an interval, sixty points for a trend.
+const BATCHES_LIMIT: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -157,9 +179,29 @@ mod tests {
             batches.add(&recording(index * INTERVAL_NS, 1 + index % 7), 0);
         }
         assert!(batches.list().len() <= BATCHES_LIMIT);
-        assert_eq!(batches.width_ns(), 64 * INTERVAL_NS);
+        assert_eq!(batches.width_ns(), 256 * INTERVAL_NS);
         assert_eq!(batches.list().iter().map(|batch| batch.completed).sum::<u64>(), 10_000);
         let of_first: u64 = batches.list()[0].latencies.iter().map(|(_, count)| count).sum();
-        assert_eq!(of_first, 64);
+        assert_eq!(of_first, 256);
+    }
+
+    #[test]
+    fn values_of_a_slice_are_at_most_0_8_percent_too_high_and_all_there() {
+        let values: Vec<u64> = (0..60).flat_map(|i| [1u64 << i, (1 << i) + (1 << i) / 3]).collect();
+        let mut ascending = values.clone();
+        ascending.sort_unstable();
+        let list = coarse(ascending.iter().map(|value| (*value, 2)));
+        assert_eq!(list.iter().map(|(_, count)| count).sum::<u64>(), 2 * ascending.len() as u64);
+        assert!(list.is_sorted_by(|a, b| a.0 < b.0), "each once");
+        for value in ascending {
+            let at = list.partition_point(|(highest, _)| *highest < value);
+            let highest = list[at].0;
+            assert!(
+                highest >= value && (highest - value) as f64 <= value as f64 / 127.0,
+                "{value}"
+            );
+        }
+        // An hour of all values: few buckets.
+        assert!(coarse((1..100_000).map(|i| (i * 1000, 1))).len() < 2200);
     }
 }

@@ -1,5 +1,7 @@
 //! The text of `final_snapshot.json`: the keys of endpoints in its order, ours after them.
 
+use std::io::{self, Write};
+
 use loadgen_shards::phase::PhaseKind;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -187,11 +189,38 @@ pub fn git_sha() -> Option<&'static str> {
 
 /// JSON text as in every file: indented by 2, ending with a newline.
 pub fn pretty(document: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(document)
+    let mut text = Text::default();
+    serde_json::to_writer_pretty(&mut text, document)
         .expect("numbers, texts and string keys always serialise");
-    text.push('\n');
-    text
+    text.bytes.push(b'\n');
+    String::from_utf8(text.bytes).expect("JSON is text")
 }
+
+/// A text that makes way now and then while it is written: a snapshot is one a second.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    since_way: usize,
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        self.since_way += bytes.len();
+        if self.since_way >= WAY_BYTES {
+            self.since_way = 0;
+            make_way();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Written in some 20 us.
+const WAY_BYTES: usize = 4096;
 
 fn known(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
@@ -368,6 +397,7 @@ fn one_series(name: &'static str, distribution: &Distribution) -> Metric {
     // Some 30 us each, two dozen of them, each second of a run.
     make_way();
     let (percentiles, percentiles_null) = percentiles_json(distribution);
+    make_way();
     Metric::Series(Box::new(Series {
         name,
         count: distribution.count(),
