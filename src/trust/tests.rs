@@ -397,7 +397,7 @@ fn each_check_has_its_levels() {
         ("D7", |case| case.snapshot.clock.raw_ppm = Some(49.0), Level::Ok, "+49.0 ppm"),
         ("D7", |case| case.snapshot.clock.raw_ppm = Some(-51.0), Level::Fail, "time synchronis"),
         ("D7", |case| case.snapshot.clock.drift_ppm = Some(51.0), Level::Fail, "changed its rate"),
-        ("D7", |case| case.snapshot.clock.error_ns_max = 60_000, Level::Warn, "60.0 µs off"),
+        ("D7", |case| case.snapshot.clock.error_ns_max = 60_000, Level::Warn, "60 µs off"),
         ("D7", |case| case.snapshot.clock.error_ns_max = 2 * MS, Level::Fail, "2 ms off"),
         ("D7", |case| case.phase().sums.counters.negative_intervals = 2, Level::Fail, "2 pairs"),
         ("D8", |case| steal(case, 20 * MS), Level::Ok, "10 ms stolen"),
