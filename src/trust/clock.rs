@@ -8,8 +8,8 @@ use crate::snapshot::ClockFacts;
 /// Beyond this the clock is not merely corrected but broken, or being set.
 const PPM_MAX: f64 = 50.0;
 
-/// Our clock was so far from the kernel's when it was checked. It is checked four times a second, and
-/// then about 1 µs off; a host that starves us checks it less.
+/// Our clock was so far from the kernel's when it was checked. It is checked four times a second,
+/// and then about 1 µs off; a host that starves us checks it less.
 const ERROR_WARN_NS: u64 = 50_000;
 const ERROR_FAIL_NS: u64 = 1_000_000;
 

@@ -98,7 +98,7 @@ pub fn steps(method: &str, target: &str, position: Position) -> Option<Vec<Step>
         "mix" if position.of_path.is_multiple_of(number("every", 2)) => {
             status(number("status", 503))
         }
-        "mix" => vec![fixed(PLAIN)],
+        "mix" => vec![pause(0), fixed(PLAIN)],
         "redirect" => vec![fixed(
             b"HTTP/1.1 301 Moved Permanently\r\nLocation: /plain\r\nContent-Length: 0\r\n\r\n",
         )],
