@@ -81,6 +81,15 @@ fn nothing_is_lost_whatever_happens() {
     }
 }
 
+/// What an endpoint answers, in one of these ways each time.
+const RESPONSES: [&[u8]; 5] = [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
+    b"garbage",
+];
+
 /// `Setup::run` itself asserts that every query is accounted for.
 fn run_seed(seed: u64) {
     let mut state = seed;
@@ -90,17 +99,10 @@ fn run_seed(seed: u64) {
         (state >> 33) % below
     };
     let in_flight = 1 + random(40) as u32;
-    let responses: [&[u8]; 5] = [
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-        b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
-        b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
-        b"garbage",
-    ];
     let endpoint = SimEndpoint {
         service_ns: (0..50).map(|_| MS / 5 + random(3) * random(40 * MS)).collect(),
         servers: [1, 7, usize::MAX][random(3) as usize],
-        response: responses[random(5) as usize].to_vec(),
+        response: RESPONSES[random(5) as usize].to_vec(),
         answers: [u64::MAX, random(200)][random(2) as usize],
         connect_ns: random(3) * random(30 * MS),
         connect_errno: [0, 0, 0, 0, libc::ECONNREFUSED, libc::EAGAIN][random(6) as usize],
