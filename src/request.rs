@@ -14,6 +14,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use loadgen_shards::answer::AnswerPlan;
 use loadgen_shards::query::{Address, Request, RequestTable, Target};
 
 use crate::config::Config;
@@ -235,7 +236,7 @@ fn table_with(
                 })
             }
         };
-        let target = Target { address, source: config.source_ip };
+        let target = Target::plain(address, config.source_ip);
         let index = targets.iter().position(|other| *other == target).unwrap_or_else(|| {
             targets.push(target);
             targets.len() - 1
@@ -249,9 +250,14 @@ fn table_with(
             ));
         }
         let is_head = config.request.method() == "HEAD";
-        requests.push(Request { range: begin..arena.len(), target: index as u32, is_head });
+        requests.push(Request::plain(begin..arena.len(), index as u32, is_head));
     }
-    Ok(RequestTable { arena: arena.into(), requests: requests.into(), targets: Arc::from(targets) })
+    Ok(RequestTable {
+        arena: arena.into(),
+        requests: requests.into(),
+        targets: Arc::from(targets),
+        answers: Arc::new(AnswerPlan::PLAIN),
+    })
 }
 
 /// Name and port that are connected to, after `--connect-to`.

@@ -14,6 +14,7 @@ mod linux {
 
     use criterion::{Bencher, Criterion};
     use crossbeam_channel::bounded;
+    use loadgen_shards::answer::AnswerPlan;
     use loadgen_shards::clock::{Calibration, Calibrator, Clock};
     use loadgen_shards::http1::{Carry, ResponseParser, Step};
     use loadgen_shards::order::{Order, SampleOrder};
@@ -118,6 +119,7 @@ mod linux {
                     first_byte_ns: received_ns + latency_ns,
                     complete_ns: received_ns + latency_ns,
                 },
+                None,
                 None,
             );
         });
@@ -226,12 +228,9 @@ mod linux {
             engine: EngineChoice::Auto,
             table: RequestTable {
                 arena: Arc::from(*request),
-                requests: Arc::from([Request {
-                    range: 0..request.len(),
-                    target: 0,
-                    is_head: false,
-                }]),
-                targets: Arc::from([Target { address, source: None }]),
+                requests: Arc::from([Request::plain(0..request.len(), 0, false)]),
+                targets: Arc::from([Target::plain(address, None)]),
+                answers: Arc::new(AnswerPlan::PLAIN),
             },
             slots_per_target: in_flight,
             connections_per_target: in_flight,

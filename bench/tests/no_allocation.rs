@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use loadgen_bench::{Endpoint, EndpointConfig};
+use loadgen_shards::answer::AnswerPlan;
 use loadgen_shards::clock::{Calibration, Calibrator};
 use loadgen_shards::order::{Order, SampleOrder};
 use loadgen_shards::phase::{
@@ -116,7 +117,7 @@ impl Control {
 }
 
 fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
-    let request = Request { range: 0..case.request.len(), target: 0, is_head: false };
+    let request = Request::plain(0..case.request.len(), 0, false);
     ShardPlan {
         index: 0,
         core: None,
@@ -125,7 +126,8 @@ fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
         table: RequestTable {
             arena: Arc::from(case.request.as_bytes()),
             requests: Arc::from([request]),
-            targets: Arc::from([Target { address, source: None }]),
+            targets: Arc::from([Target::plain(address, None)]),
+            answers: Arc::new(AnswerPlan::PLAIN),
         },
         slots_per_target: IN_FLIGHT,
         connections_per_target: IN_FLIGHT,

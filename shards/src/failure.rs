@@ -34,11 +34,29 @@ pub enum FailureKind {
     RequestTimeout,
     /// No byte for `--idle-timeout` while a response was awaited.
     IdleTimeout,
+    /// The TLS handshake or session broke: an alert, garbage, an end without `close_notify` inside
+    /// a response.
+    Tls,
+    /// The certificate of the endpoint was not accepted.
+    TlsCertificate,
+    /// An accepted status whose body says that it failed: an `error` object, `event: error`, or
+    /// the finish reason `abort` or `error`.
+    ErrorInAnswer,
+    /// The stream ended without `[DONE]` and without a finish reason.
+    TruncatedStream,
+    /// A stream or an answer without anything generated.
+    EmptyAnswer,
+    /// A chunk or an answer that is not the JSON that it should be.
+    MalformedAnswer,
+    /// The body is of a type that is no answer, such as an HTML page.
+    UnexpectedType,
+    /// A line or an answer beyond a limit of ours.
+    AnswerLimit,
 }
 
 impl FailureKind {
     /// Every kind, in the order of its discriminant.
-    pub const ALL: [FailureKind; 12] = [
+    pub const ALL: [FailureKind; 20] = [
         FailureKind::ConnectRefused,
         FailureKind::ConnectTimeout,
         FailureKind::ConnectError,
@@ -51,6 +69,14 @@ impl FailureKind {
         FailureKind::Status,
         FailureKind::RequestTimeout,
         FailureKind::IdleTimeout,
+        FailureKind::Tls,
+        FailureKind::TlsCertificate,
+        FailureKind::ErrorInAnswer,
+        FailureKind::TruncatedStream,
+        FailureKind::EmptyAnswer,
+        FailureKind::MalformedAnswer,
+        FailureKind::UnexpectedType,
+        FailureKind::AnswerLimit,
     ];
     /// How many kinds there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -70,6 +96,14 @@ impl FailureKind {
             FailureKind::Status => "status",
             FailureKind::RequestTimeout => "request_timeout",
             FailureKind::IdleTimeout => "idle_timeout",
+            FailureKind::Tls => "tls",
+            FailureKind::TlsCertificate => "tls_certificate",
+            FailureKind::ErrorInAnswer => "error_in_answer",
+            FailureKind::TruncatedStream => "truncated_stream",
+            FailureKind::EmptyAnswer => "empty_answer",
+            FailureKind::MalformedAnswer => "malformed_answer",
+            FailureKind::UnexpectedType => "unexpected_type",
+            FailureKind::AnswerLimit => "answer_limit",
         }
     }
 }

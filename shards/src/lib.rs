@@ -11,14 +11,15 @@
 //! ```text
 //!  3  shard
 //!  2  reactor phase sim timer
-//!  1  sys/uring sys/epoll pool connection recorder
+//!  1  sys/uring sys/epoll pool connection recorder record tls
 //!  0  sys/socket cpu http1 failure event token query clock wheel schedule order margin
-//!     realtime histogram
+//!     realtime histogram answer chunk sse
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
+pub mod answer;
 pub mod clock;
 pub mod connection;
 pub mod cpu;

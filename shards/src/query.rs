@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::answer::AnswerPlan;
+
 /// Where connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -33,6 +35,13 @@ pub struct Target {
     pub source: Option<IpAddr>,
 }
 
+impl Target {
+    /// Cleartext HTTP.
+    pub fn plain(address: Address, source: Option<IpAddr>) -> Target {
+        Target { address, source }
+    }
+}
+
 /// One entry of the request table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -42,6 +51,17 @@ pub struct Request {
     pub target: u32,
     /// The method is HEAD: the response has no body, whatever its head says.
     pub is_head: bool,
+    /// The answer is asked for as a stream.
+    pub is_stream: bool,
+    /// Tokens of its prompt as we counted them; 0: nobody did.
+    pub prompt_tokens: u32,
+}
+
+impl Request {
+    /// Plain HTTP, whose answer is not looked into.
+    pub fn plain(range: Range<usize>, target: u32, is_head: bool) -> Request {
+        Request { range, target, is_head, is_stream: false, prompt_tokens: 0 }
+    }
 }
 
 /// Every request of a run: built once by control, shared by all shards, never changed.
@@ -56,6 +76,8 @@ pub struct RequestTable {
     pub requests: Arc<[Request]>,
     /// The distinct destinations.
     pub targets: Arc<[Target]>,
+    /// How every answer is read.
+    pub answers: Arc<AnswerPlan>,
 }
 
 /// Why a query had to wait for a connection.

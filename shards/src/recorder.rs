@@ -4,9 +4,13 @@
 //! the exact minimum, maximum and sums are kept beside them, and a value outside the bounds is
 //! clamped and counted, never lost.
 
+mod answers;
+
 use crate::failure::Failures;
 use crate::histogram::Histogram;
 use crate::limits::{FIT_SAMPLES_LIMIT, SERIES_NS_MAX, SERIES_NS_MIN};
+
+pub use answers::{AnswerTimes, Answers};
 
 /// A distribution of times in ns: histogram for the percentiles, exact sums and extremes beside it.
 #[derive(Clone, Debug)]
@@ -105,6 +109,8 @@ counters! {
     completed,
     /// Completed queries that kept every goal of the run (`--goodput`).
     good,
+    /// Completed queries of which it cannot be said, as nobody counted their tokens.
+    good_unknown,
     /// Queries that ended in a failure (of any kind).
     failed,
     /// Queries given up by us: hard stop.
@@ -185,6 +191,44 @@ counters! {
     major_faults,
     /// Time the shard was ready to run and had no core, ns.
     run_delay_ns,
+    /// TLS handshakes completed.
+    tls_handshakes,
+    /// Those that resumed an earlier session.
+    tls_resumed,
+    /// Connections that the endpoint closed after it had answered, with or without a word.
+    closed_by_endpoint,
+    /// Exchanges that those had carried.
+    closed_by_endpoint_exchanges,
+    /// Completed answers that were read as ones of an inference endpoint.
+    answers,
+    /// Those that were to be streamed and came as one JSON document.
+    answers_not_streamed,
+    /// Those of whose tokens the endpoint told the number.
+    answers_counted,
+    /// Their generated tokens.
+    completion_tokens,
+    /// Of these, reasoning.
+    reasoning_tokens,
+    /// Prompt tokens as the endpoint counted them, and answers that told.
+    prompt_tokens,
+    /// See [`Counters::prompt_tokens`].
+    answers_prompt_counted,
+    /// Prompt tokens served from the endpoint's cache.
+    cached_tokens,
+    /// Chunks with something generated.
+    chunks,
+    /// Those that came in the receive of the one before.
+    chunks_coalesced,
+    /// Gaps between chunks below 50 us.
+    chunk_gaps_short,
+    /// Chunks that were not JSON and were skipped (`--lenient`).
+    chunks_malformed,
+    /// Answers whose chunks repeated the text so far.
+    answers_cumulative,
+    /// Answers without a TPOT: fewer than two tokens, or all at one instant.
+    tpot_undefined,
+    /// Records of queries that found no room on their way to the file.
+    records_dropped,
 }
 
 /// Where the time of completed queries went, by latency: the buckets are coarse (6 %), the sums
@@ -318,11 +362,24 @@ pub struct Goals {
     pub service_ns: u64,
     /// From the send to the first byte.
     pub ttfb_ns: u64,
+    /// Headline time to the first token.
+    pub ttft_ns: u64,
+    /// From the send to the first token.
+    pub service_ttft_ns: u64,
+    /// Time per output token.
+    pub tpot_ns: u64,
 }
 
 impl Goals {
     /// None at all: the begin of a list.
-    pub const NONE: Goals = Goals { latency_ns: u64::MAX, service_ns: u64::MAX, ttfb_ns: u64::MAX };
+    pub const NONE: Goals = Goals {
+        latency_ns: u64::MAX,
+        service_ns: u64::MAX,
+        ttfb_ns: u64::MAX,
+        ttft_ns: u64::MAX,
+        service_ttft_ns: u64::MAX,
+        tpot_ns: u64::MAX,
+    };
 
     /// Whether a query with these times keeps all of them.
     pub fn are_kept(&self, latency_ns: u64, service_ns: u64, ttfb_ns: u64) -> bool {
@@ -400,6 +457,10 @@ pub struct Recording {
     pub wire_tx: Series,
     /// T8 - T8w of sampled queries, from the kernel's stamp of the last byte to ours.
     pub wire_rx: Series,
+    /// What the answers of an inference endpoint were like.
+    pub answers: Answers,
+    /// Length of TLS handshakes.
+    pub tls: Series,
     /// Where the time went.
     pub breakdown: Breakdown,
     /// T1 of sampled positions.
@@ -433,7 +494,7 @@ pub struct Recording {
 
 impl Recording {
     /// Every series, for what is done to all of them.
-    fn series_mut(&mut self) -> [&mut Series; 13] {
+    fn series_mut(&mut self) -> [&mut Series; 14] {
         [
             &mut self.latency,
             &mut self.since_dispatch,
@@ -448,6 +509,7 @@ impl Recording {
             &mut self.enter,
             &mut self.wire_tx,
             &mut self.wire_rx,
+            &mut self.tls,
         ]
     }
 
@@ -455,6 +517,7 @@ impl Recording {
     /// and a shard has no time to spare.
     pub fn reset(&mut self) {
         self.series_mut().into_iter().for_each(Series::reset);
+        self.answers.reset();
         self.statuses.reset();
         self.breakdown.reset();
         self.begin(0, 0);
@@ -482,8 +545,14 @@ impl Recording {
         self.wire_error_ns = 0;
     }
 
-    /// Enters a success into every series that its loop has.
-    pub fn success(&mut self, stamps: &Stamps, goals: Option<&Goals>) {
+    /// Enters a success into every series that its loop has. `answer`: the times of an inference
+    /// answer.
+    pub fn success(
+        &mut self,
+        stamps: &Stamps,
+        answer: Option<&AnswerTimes>,
+        goals: Option<&Goals>,
+    ) {
         let &Stamps { scheduled_ns, dispatched_ns, ready_ns, sent_ns, first_byte_ns, complete_ns } =
             stamps;
         let is_open = scheduled_ns > 0;
@@ -497,7 +566,11 @@ impl Recording {
         self.ttfb.record(ttfb_ns);
         if let Some(goals) = goals {
             let is_good = goals.are_kept(latency_ns, service_ns, ttfb_ns);
-            self.counters.good += u64::from(is_good);
+            match answer.map_or(Some(true), |answer| answer.keeps(goals, stamps)) {
+                Some(keeps) => self.counters.good += u64::from(is_good && keeps),
+                None if is_good => self.counters.good_unknown += 1,
+                None => {}
+            }
         }
         let is_in_order = sent_ns <= first_byte_ns && first_byte_ns <= complete_ns;
         self.counters.negative_intervals += u64::from(!is_in_order);
@@ -611,15 +684,15 @@ mod tests {
             complete_ns: 6_000,
         };
         let goals = Goals { latency_ns: 5_000, ..Goals::NONE };
-        recording.success(&stamps, Some(&goals));
-        recording.success(&stamps, Some(&Goals { latency_ns: 4_999, ..goals }));
+        recording.success(&stamps, None, Some(&goals));
+        recording.success(&stamps, None, Some(&Goals { latency_ns: 4_999, ..goals }));
         let totals = [&recording.latency, &recording.since_dispatch, &recording.service];
         assert_eq!(totals.map(|series| series.total), [10_000, 9_600, 8_400]);
         let parts = recording.breakdown.all();
         assert_eq!((parts.lateness_ns, parts.pool_wait_ns), (400, 1_000));
         assert_eq!((parts.prepare_ns, parts.total_ns()), (200, 10_000));
         assert_eq!((recording.counters.good, recording.counters.negative_intervals), (1, 0));
-        recording.success(&Stamps { sent_ns: 1_600, ..stamps }, None);
+        recording.success(&Stamps { sent_ns: 1_600, ..stamps }, None, None);
         assert_eq!(recording.counters.negative_intervals, 1, "sent before it had a connection");
     }
 
@@ -635,6 +708,7 @@ mod tests {
                 first_byte_ns: 2_000,
                 complete_ns: 3_000,
             },
+            None,
             Some(&Goals { latency_ns: 2_000, ..Goals::NONE }),
         );
         assert_eq!((recording.service.total, recording.latency.count()), (2_000, 0));

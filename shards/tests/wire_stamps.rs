@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
+use loadgen_shards::answer::AnswerPlan;
 use loadgen_shards::clock::Calibrator;
 use loadgen_shards::limits::{BUFFER_COUNT, SEND_PIECE_BYTES};
 use loadgen_shards::order::{Order, SampleOrder};
@@ -470,7 +471,7 @@ fn run(
         peers: vec![],
         dispatches: None,
     };
-    let request = Request { range: 0..script.request_bytes, target: 0, is_head: false };
+    let request = Request::plain(0..script.request_bytes, 0, false);
     let plan = ShardPlan {
         index: 0,
         core: None,
@@ -479,7 +480,8 @@ fn run(
         table: RequestTable {
             arena: arena(script.request_bytes),
             requests: Arc::from([request]),
-            targets: Arc::from([Target { address, source: None }]),
+            targets: Arc::from([Target::plain(address, None)]),
+            answers: Arc::new(AnswerPlan::PLAIN),
         },
         slots_per_target: IN_FLIGHT,
         connections_per_target: IN_FLIGHT,

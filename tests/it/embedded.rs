@@ -37,11 +37,12 @@ fn without_a_url_the_tool_loads_its_own_endpoint(engine: Engine) {
 }
 
 fn first_output_comes_early_and_then_a_line_a_second(engine: Engine) {
-    let outcome = Run::on(engine).words("max-throughput -d 3s --ui plain").finish();
+    let outcome = Run::on(engine).words("max-throughput -d 6s --ui plain").finish();
     outcome.expect_code(0);
     let first = outcome.first_output.expect("it says something");
     assert!(first < FIRST_OUTPUT_WITHIN, "{first:?}; {}", outcome.story());
-    // Three seconds have at least two whole ones between start and report.
+    // Six seconds have five whole ones between start and report. The screen makes way for the load,
+    // so a machine that others use may lose some.
     let lines = outcome.stderr.split(['\n', '\r']).filter(|line| line.contains("p99")).count();
     assert!(lines >= 2, "{}", outcome.story());
 }

@@ -162,7 +162,7 @@ impl Shard {
         self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
             if is_accepted {
-                recording.success(&stamps, goals.as_ref());
+                recording.success(&stamps, None, goals.as_ref());
                 if let Some(wire_stamps) = wire_stamps {
                     wire_stamps.record(recording, stamps.sent_ns, stamps.complete_ns);
                 }

@@ -68,7 +68,7 @@ fn measure(connections: u32, endpoint: SimEndpoint, phase: PhasePlan) -> Totals 
 
 /// A table of so many samples for one target, each known by where its bytes begin.
 fn samples(count: usize) -> RequestTable {
-    let request = |begin| Request { range: begin..begin + 1, target: 0, is_head: false };
+    let request = |begin| Request::plain(begin..begin + 1, 0, false);
     RequestTable {
         arena: vec![b'x'; count].into(),
         requests: (0..count).map(request).collect(),

@@ -6,6 +6,7 @@ use crossbeam_channel::{Receiver, bounded, unbounded};
 use rtrb::Consumer;
 
 use super::{Link, Shard, ShardPlan};
+use crate::answer::AnswerPlan;
 use crate::clock::Calibration;
 use crate::failure::{FailureKind, Failures};
 use crate::order::{Order, SampleOrder};
@@ -28,8 +29,9 @@ fn table() -> RequestTable {
     let address = Address::Inet(([127, 0, 0, 1], 1).into());
     RequestTable {
         arena: Arc::from(*b"GET / HTTP/1.1\r\n\r\n"),
-        requests: Arc::from([Request { range: 0..18, target: 0, is_head: false }]),
-        targets: Arc::from([Target { address, source: None }]),
+        requests: Arc::from([Request::plain(0..18, 0, false)]),
+        targets: Arc::from([Target::plain(address, None)]),
+        answers: Arc::new(AnswerPlan::PLAIN),
     }
 }
 

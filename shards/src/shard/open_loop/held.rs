@@ -12,7 +12,7 @@ fn two_targets(connections: u32) -> ShardPlan {
     let target = plan.table.targets[0].clone();
     plan.table = samples(2);
     plan.table.targets = Arc::from([target.clone(), target as Target]);
-    let request = |target: u32| Request { range: 0..1, target, is_head: false };
+    let request = |target: u32| Request::plain(0..1, target, false);
     plan.table.requests = Arc::from([request(0), request(1)]);
     plan
 }
