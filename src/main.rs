@@ -20,6 +20,7 @@ mod config;
 mod cores;
 #[cfg(target_os = "linux")]
 mod courtesy;
+mod dataset;
 #[cfg(target_os = "linux")]
 mod display;
 #[cfg(target_os = "linux")]
