@@ -213,6 +213,19 @@ impl Reactor {
         }
     }
 
+    /// Where bytes for the slot that are in no arena are appended: what TLS writes, what a server
+    /// makes up. Then [`Reactor::send_outbox`].
+    pub fn outbox(&mut self, slot: u32) -> &mut Vec<u8> {
+        each!(self, reactor => reactor.outbox(slot))
+    }
+
+    /// Queues what is in the slot's outbox; bytes of an earlier call go first. A slot sends from
+    /// its outbox or from the arena: from the other one only when [`Reactor::may_be_sending`] says
+    /// that nothing is under way.
+    pub fn send_outbox(&mut self, slot: u32, generation: u32) {
+        each!(self, reactor => reactor.send_outbox(slot, generation));
+    }
+
     /// Whether what one more connection queues might be submitted at once for want of room.
     pub fn is_nearly_full(&self) -> bool {
         match self {

@@ -112,6 +112,8 @@ pub struct Sim {
     sequence: u64,
     /// Sends that have not entered yet.
     queued: Vec<(u32, u32, usize)>,
+    /// Bytes of each slot that are in no arena.
+    outboxes: Vec<Vec<u8>>,
     /// Answers of the socket in each slot.
     answered: Vec<u32>,
     generations: Vec<Option<u32>>,
@@ -146,6 +148,7 @@ impl Sim {
             agenda: BinaryHeap::new(),
             sequence: 0,
             queued: Vec::new(),
+            outboxes: vec![Vec::new(); slots as usize],
             answered: vec![0; slots as usize],
             generations: vec![None; slots as usize],
             vain_turns: 0,
@@ -209,6 +212,16 @@ impl Sim {
 
     pub(crate) fn send(&mut self, slot: u32, generation: u32, range: Range<usize>) {
         self.queued.push((slot, generation, range.start));
+    }
+
+    pub(crate) fn outbox(&mut self, slot: u32) -> &mut Vec<u8> {
+        &mut self.outboxes[slot as usize]
+    }
+
+    /// The bytes are taken for one request.
+    pub(crate) fn send_outbox(&mut self, slot: u32, generation: u32) {
+        self.outboxes[slot as usize].clear();
+        self.queued.push((slot, generation, 0));
     }
 
     pub(crate) fn is_sending(&self, _slot: u32) -> bool {

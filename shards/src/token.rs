@@ -28,6 +28,8 @@ pub enum Operation {
     Wake = 6,
     /// Multishot accept.
     Accept = 7,
+    /// Send of bytes of the slot's own.
+    SendOutbox = 8,
 }
 
 /// Largest generation.
@@ -63,6 +65,7 @@ impl Token {
             5 => Operation::Close,
             6 => Operation::Wake,
             7 => Operation::Accept,
+            8 => Operation::SendOutbox,
             _ => return None,
         };
         Some(Token {

@@ -144,9 +144,8 @@ impl Recording {
         }
         counters.cached_tokens += u64::from(usage.cached.unwrap_or(0));
         counters.reasoning_tokens += u64::from(usage.reasoning.unwrap_or(0));
-        match usage.prompt.or((prompt_tokens > 0).then_some(prompt_tokens)) {
-            Some(tokens) => answers.isl.record(u64::from(tokens)),
-            None => {}
+        if let Some(tokens) = usage.prompt.or((prompt_tokens > 0).then_some(prompt_tokens)) {
+            answers.isl.record(u64::from(tokens));
         }
         if let Some(tokens) = usage.completion {
             counters.answers_counted += 1;

@@ -25,6 +25,7 @@ pub struct Epoll {
     arena: Arc<[u8]>,
     destinations: Vec<Destination>,
     sockets: Box<[Socket]>,
+    outboxes: Box<[Outbox]>,
     /// Kernel stamps, if they are on.
     wire: Option<Wire>,
     /// Those of receives by buffer, CLOCK_REALTIME ns; empty while stamps are off.
@@ -58,6 +59,14 @@ struct Socket {
     wants_write: bool,
     /// The peer has said its last: nothing more to be read.
     has_ended: bool,
+}
+
+/// Bytes of a slot that are in no arena.
+#[derive(Clone, Default)]
+struct Outbox {
+    bytes: Vec<u8>,
+    /// How many of them have been handed to the kernel.
+    sent: usize,
 }
 
 const CLOSED: Socket = Socket {
@@ -94,6 +103,7 @@ impl Epoll {
             arena,
             destinations,
             sockets: vec![CLOSED; slots as usize].into_boxed_slice(),
+            outboxes: vec![Outbox::default(); slots as usize].into_boxed_slice(),
             wire: wire_stamps.then(|| Wire::new(slots)),
             received_wire_ns: match wire_stamps {
                 true => Box::new([None; BUFFER_COUNT as usize]),
@@ -276,10 +286,25 @@ impl Epoll {
         self.queued.push(slot);
     }
 
+    /// Where bytes that are in no arena are appended.
+    pub(crate) fn outbox(&mut self, slot: u32) -> &mut Vec<u8> {
+        &mut self.outboxes[slot as usize].bytes
+    }
+
+    /// Queues what the outbox has.
+    pub(crate) fn send_outbox(&mut self, slot: u32, generation: u32) {
+        let socket = &self.sockets[slot as usize];
+        debug_assert_eq!(socket.generation, generation, "a send names the live connection");
+        // While writability is being waited for, what comes first goes first.
+        if !socket.wants_write {
+            self.queued.push(slot);
+        }
+    }
+
     /// Whether a part of the last request has yet to be handed to the kernel.
     pub(crate) fn is_sending(&self, slot: u32) -> bool {
         let (begin, end) = self.sockets[slot as usize].rest;
-        begin < end
+        begin < end || !self.outboxes[slot as usize].bytes.is_empty()
     }
 
     /// Closes the socket; events of it that are still in the array are stale by their generation.
@@ -287,6 +312,8 @@ impl Epoll {
         let socket = &mut self.sockets[slot as usize];
         let fd = std::mem::replace(&mut socket.fd, -1);
         socket.rest = (0, 0);
+        self.outboxes[slot as usize].bytes.clear();
+        self.outboxes[slot as usize].sent = 0;
         if fd >= 0 {
             // SAFETY: the slot owned `fd` and has just forgotten it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -310,21 +337,27 @@ impl Epoll {
     fn write(&mut self, slot: u32) {
         let Socket { fd, generation, rest: (begin, end), wants_write, .. } =
             self.sockets[slot as usize];
-        if fd < 0 || begin == end {
+        let outbox = &self.outboxes[slot as usize];
+        let is_own = begin == end;
+        if fd < 0 || (is_own && outbox.bytes.is_empty()) {
             return;
         }
         self.counters.enters += 1;
         let piece_end = end.min(begin + SEND_PIECE_BYTES);
-        let bytes = &self.arena[begin..piece_end];
         let sent = match &mut self.wire {
-            Some(wire) if piece_end == end && wire.is_awaited(slot) => wire.send(slot, fd, bytes),
-            _ => socket::send(fd, bytes),
+            _ if is_own => socket::send(fd, &outbox.bytes[outbox.sent..]),
+            Some(wire) if piece_end == end && wire.is_awaited(slot) => {
+                wire.send(slot, fd, &self.arena[begin..piece_end])
+            }
+            _ => socket::send(fd, &self.arena[begin..piece_end]),
         };
         let sent = match sent {
             Ok(sent) => sent,
             Err(libc::EAGAIN | libc::EINTR) => 0,
             Err(errno) => {
                 self.sockets[slot as usize].rest = (0, 0);
+                self.outboxes[slot as usize].bytes.clear();
+                self.outboxes[slot as usize].sent = 0;
                 let stamp_ns = self.clock.now_ns();
                 self.early.push_back(Event {
                     kind: EventKind::SendFailed,
@@ -337,9 +370,18 @@ impl Epoll {
                 return;
             }
         };
+        let outbox = &mut self.outboxes[slot as usize];
         let socket = &mut self.sockets[slot as usize];
-        socket.rest.0 += sent;
-        let wants = socket.rest.0 < socket.rest.1;
+        if is_own {
+            outbox.sent += sent;
+            if outbox.sent == outbox.bytes.len() {
+                outbox.bytes.clear();
+                outbox.sent = 0;
+            }
+        } else {
+            socket.rest.0 += sent;
+        }
+        let wants = socket.rest.0 < socket.rest.1 || !outbox.bytes.is_empty();
         socket.wants_write = wants;
         if wants != wants_write {
             self.watch_traffic(slot);

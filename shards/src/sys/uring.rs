@@ -37,6 +37,10 @@ pub struct Uring {
     arena: Arc<[u8]>,
     destinations: Vec<Destination>,
     sockets: Box<[Socket]>,
+    outboxes: Box<[Outbox]>,
+    /// Bytes that were in flight when their slot was closed, with its generation then: freed when
+    /// their completion has come.
+    orphans: Vec<(u32, u32, Vec<u8>)>,
     /// Kernel stamps, if they are on: receives then bring control messages.
     wire: Option<Wire>,
     /// Where the payload begins in a receive buffer: 0 without stamps.
@@ -72,6 +76,14 @@ impl Drop for RingOwner {
         // declared before it in `Uring`, and so are gone.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
+}
+
+/// Bytes of a slot that are in no arena. What is in flight belongs to the kernel: it is neither
+/// appended to nor moved until its completion has come.
+#[derive(Clone, Default)]
+struct Outbox {
+    waiting: Vec<u8>,
+    in_flight: Vec<u8>,
 }
 
 /// One connection slot, below the seam.
@@ -128,6 +140,8 @@ impl Uring {
             arena,
             destinations,
             sockets: vec![closed; slots as usize].into_boxed_slice(),
+            outboxes: vec![Outbox::default(); slots as usize].into_boxed_slice(),
+            orphans: Vec::new(),
             wire: wire_stamps.then(|| Wire::new(slots)),
             payload_offset: if wire_stamps { wire::RECEIVED_HEADER_BYTES } else { 0 },
             waker,
@@ -371,15 +385,38 @@ impl Uring {
         self.push(&entry);
     }
 
+    /// Where bytes that are in no arena are appended.
+    pub(crate) fn outbox(&mut self, slot: u32) -> &mut Vec<u8> {
+        &mut self.outboxes[slot as usize].waiting
+    }
+
+    /// Queues what the outbox has, behind what is in flight. It waits for room as long as that
+    /// takes, and makes a completion in the end: somebody has to keep its memory until then.
+    pub(crate) fn send_outbox(&mut self, slot: u32, generation: u32) {
+        let Socket { fd, generation: live, .. } = self.sockets[slot as usize];
+        debug_assert_eq!(live, generation, "a send names the live connection");
+        let outbox = &mut self.outboxes[slot as usize];
+        if !outbox.in_flight.is_empty() || outbox.waiting.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut outbox.waiting, &mut outbox.in_flight);
+        let bytes = &outbox.in_flight;
+        let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32);
+        let send = send.flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL).build();
+        let token = Token { operation: Operation::SendOutbox, generation, slot };
+        self.push(&send.user_data(token.encode()));
+        self.armed += 1;
+    }
+
     /// Whether a part of the last request has yet to be handed to the kernel.
     pub(crate) fn is_sending(&self, slot: u32) -> bool {
-        self.sockets[slot as usize].is_sending
+        let is_outbox_sending = !self.outboxes[slot as usize].in_flight.is_empty();
+        self.sockets[slot as usize].is_sending || is_outbox_sending
     }
 
     /// Whether the last request may not have been handed to the kernel whole.
     pub(crate) fn may_be_sending(&self, slot: u32) -> bool {
-        let socket = &self.sockets[slot as usize];
-        socket.is_sending || socket.sent_in == self.epoch
+        self.is_sending(slot) || self.sockets[slot as usize].sent_in == self.epoch
     }
 
     /// Cancels everything on the socket, then closes it. CLOSE alone would leave the receive armed,
@@ -392,6 +429,11 @@ impl Uring {
             return;
         }
         let generation = socket.generation;
+        let outbox = &mut self.outboxes[slot as usize];
+        outbox.waiting.clear();
+        if !outbox.in_flight.is_empty() {
+            self.orphans.push((slot, generation, std::mem::take(&mut outbox.in_flight)));
+        }
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::fd(Fd(fd)).all()).build();
         let token = Token { operation: Operation::Cancel, generation, slot };
         self.push(&cancel.user_data(token.encode()).flags(squeue::Flags::SKIP_SUCCESS));
@@ -405,9 +447,9 @@ impl Uring {
 
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
-            // SAFETY: what entries name by pointer (the arena, the addresses, buffers, headers) is
-            // owned by `self` and lives until `Drop` has seen the last completion; the control
-            // message that a header of `Wire` names is static.
+            // SAFETY: what entries name by pointer (the arena, the addresses, buffers, headers,
+            // outboxes in flight and orphans) is owned by `self` and lives until `Drop` has seen
+            // the last completion; the control message that a header of `Wire` names is static.
             if unsafe { self.sq.push(entry) }.is_ok() {
                 return;
             }
@@ -517,6 +559,7 @@ impl Uring {
         match operation {
             Operation::Receive => self.take_receive(event, flags, is_live(self)),
             Operation::Send => self.take_send(event, is_live(self)),
+            Operation::SendOutbox => self.take_send_outbox(event, is_live(self)),
             Operation::Connect => {
                 self.armed -= 1;
                 if is_live(self) {
@@ -649,6 +692,31 @@ impl Uring {
     }
 }
 
+impl Uring {
+    fn take_send_outbox(&mut self, mut event: Event, is_live: bool) {
+        self.armed -= 1;
+        let Event { slot, generation, result, .. } = event;
+        if !is_live {
+            let is_its = |(of, at, _): &(u32, u32, Vec<u8>)| (*of, *at) == (slot, generation);
+            if let Some(index) = self.orphans.iter().position(is_its) {
+                self.orphans.swap_remove(index);
+            }
+            return;
+        }
+        let outbox = &mut self.outboxes[slot as usize];
+        // It waited for all of it: with less, the peer is gone and its end of stream follows.
+        let is_whole = result >= 0 && result as usize == outbox.in_flight.len();
+        outbox.in_flight.clear();
+        if is_whole {
+            return self.send_outbox(slot, generation);
+        }
+        outbox.waiting.clear();
+        event.kind = EventKind::SendFailed;
+        event.result = if result < 0 { result } else { -libc::EPIPE };
+        self.events.push(event);
+    }
+}
+
 impl Drop for Uring {
     /// Cancels everything and waits for the last completion, then frees what the kernel could have
     /// written to.
@@ -674,6 +742,8 @@ impl Drop for Uring {
             // the end of a run.
             std::mem::forget(std::mem::take(&mut self.groups));
             std::mem::forget(Arc::clone(&self.arena));
+            std::mem::forget(std::mem::take(&mut self.outboxes));
+            std::mem::forget(std::mem::take(&mut self.orphans));
         }
     }
 }
