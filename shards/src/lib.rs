@@ -35,6 +35,7 @@ pub mod pool;
 pub mod query;
 pub mod reactor;
 pub mod realtime;
+pub mod record;
 pub mod recorder;
 pub mod schedule;
 pub mod shard;
