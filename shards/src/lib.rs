@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 
 pub mod answer;
+pub mod chunk;
 pub mod clock;
 pub mod connection;
 pub mod cpu;
@@ -41,6 +42,7 @@ pub mod schedule;
 pub mod shard;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod sse;
 #[expect(
     unsafe_code,
     reason = "the system-call wall: every unsafe block of the workspace is below"
