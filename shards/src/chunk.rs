@@ -5,8 +5,6 @@
 //! nothing. What must hold is that the text is JSON, to its last byte.
 
 mod json;
-#[cfg(test)]
-mod tests;
 
 use self::json::Json;
 pub use self::json::{NotJson, Text};
