@@ -125,7 +125,7 @@ impl Case {
             receives.push((*at, if self.is_eof { piece.clone() } else { http_chunk(piece) }));
         }
         if !self.is_eof {
-            receives.push((900, b"0\r\nX-Trailer: yes\r\n\r\n".to_vec()));
+            receives.push((9000, b"0\r\nX-Trailer: yes\r\n\r\n".to_vec()));
         }
         receives
     }
@@ -156,7 +156,7 @@ impl Case {
             }
         }
         parser.end_of_stream().expect("it is whole");
-        let verdict = answer.end(1000, self.is_eof);
+        let verdict = answer.end(9000, self.is_eof);
         let failure = answer.failure().map(|(kind, words)| (*kind, words.as_str().to_owned()));
         assert_eq!(verdict.err().map(|(kind, _)| kind), failure.as_ref().map(|(kind, _)| *kind));
         Outcome {
@@ -241,7 +241,7 @@ impl Outcome {
 fn cut(wire: &[u8], cuts: &[usize]) -> Vec<(u64, Vec<u8>)> {
     let (mut receives, mut from) = (vec![], 0);
     for (at, &to) in (2..).zip(cuts.iter().chain([&wire.len()])) {
-        receives.push((at.min(1000), wire[from..to].to_vec()));
+        receives.push((at.min(9000), wire[from..to].to_vec()));
         from = to;
     }
     receives
@@ -277,10 +277,6 @@ fn role() -> String {
 
 fn content(text: &str) -> String {
     delta(&format!(r#"{{"content":"{text}"}}"#))
-}
-
-fn reasoning(text: &str) -> String {
-    delta(&format!(r#"{{"reasoning_content":"{text}"}}"#))
 }
 
 fn finish(reason: &str) -> String {

@@ -483,7 +483,7 @@ fn w53_a_chunk_that_is_not_json_fails_unless_it_is_to_be_skipped() {
         .insert(2, (110, "data: {\"choices\":[{\"delta\":{\"content\":\"lost\"}}\n\n".to_owned()));
     script.insert(3, (111, event("not JSON at all")));
     let case = chat("w53", &script);
-    let outcome = case.fails(FailureKind::MalformedAnswer, "an event ends too early, at byte 41");
+    let outcome = case.fails(FailureKind::MalformedAnswer, "an event ends too early, at byte 40");
     assert_eq!((outcome.facts.malformed, outcome.is_broken), (0, false));
     let facts = AnswerFacts { malformed: 2, ..two(told(2)) };
     case.lenient().is_good(facts, &[30], "Hi you", "");
