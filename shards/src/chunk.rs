@@ -118,6 +118,7 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    #[inline]
     fn choice(&mut self, json: &mut Json<'a>) -> Done {
         let (lengths, mut index) = (self.texts.lengths(), 0);
         json.members_if_any(|json, name| match (self.format, name) {
