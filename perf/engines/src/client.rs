@@ -164,6 +164,18 @@ mod tests {
     const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
     #[test]
+    fn both_requests_end_where_they_say() {
+        let job = Job { connections: 1, seconds: 1, port: 8000, is_chat: false };
+        let plain = String::from_utf8(job.request()).unwrap();
+        assert_eq!(plain, "GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n");
+        let chat = String::from_utf8(Job { is_chat: true, ..job }.request()).unwrap();
+        let (head, body) = chat.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n"));
+        assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{head}");
+        assert!(body.contains(r#""stream":true"#));
+    }
+
+    #[test]
     fn an_exchange_sends_after_a_whole_response_and_stops_at_a_fault_or_the_end() {
         let mut tally = Tally::new(&Job { connections: 1, seconds: 3600, port: 1, is_chat: false });
         let mut exchange = Exchange::new(&tally);

@@ -62,9 +62,17 @@ fn parse(arguments: &[String]) -> Option<(&str, Job)> {
             "-c" => job.connections = value.parse().ok().filter(|&n| n > 0)?,
             "-d" => job.seconds = value.parse().ok().filter(|&n| n > 0)?,
             "-p" => job.port = value.parse().ok()?,
-            "-r" => job.is_chat = *value == "chat",
+            "-r" => job.is_chat = is_chat(value)?,
             _ => return None,
         }
     }
     Some((engine, job))
+}
+
+fn is_chat(request: &str) -> Option<bool> {
+    match request {
+        "plain" => Some(false),
+        "chat" => Some(true),
+        _ => None,
+    }
 }
