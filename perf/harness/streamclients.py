@@ -13,7 +13,7 @@ from .measure import core_list
 from .openclients import UNTRUSTED, dig
 from .servers import BUILD
 
-Load = collections.namedtuple('Load', 'port connections seconds core cores chunks folder')
+Load = collections.namedtuple('Load', 'port connections seconds cores chunks folder')
 # command(load); read(load, stdout) -> columns; passes: statuses of a run that counts.
 Client = collections.namedtuple('Client', 'command read passes', defaults=[(0,)])
 
@@ -24,7 +24,8 @@ RIVAL_PROGRAMS = {'aiperf': 'aiperf', 'guidellm': 'guidellm', 'endpoints': 'infe
 
 
 def prepare(load):
-    """Files for the rivals: prompts in the form of each, and a tokenizer that needs no network: a word is a token."""
+    """Files for the rivals: prompts in the form of each, and a tokenizer that needs no network, in
+    which a word is a token."""
     words = [f'w{number}' for number in range(64)]
     with open(in_folder(load, 'single_turn.jsonl'), 'w') as turns, \
             open(in_folder(load, 'prompts.jsonl'), 'w') as prompts:
@@ -192,5 +193,5 @@ def program(name):
     """What is run for a client; None if it is not there."""
     if name in RIVALS:
         return find(name)
-    load = Load(port=1, connections=1, seconds=1, core=0, cores=[0], chunks=1, folder='.')
+    load = Load(port=1, connections=1, seconds=1, cores=[0], chunks=1, folder='.')
     return shutil.which(CLIENTS[name].command(load)[0])

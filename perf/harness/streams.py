@@ -104,8 +104,8 @@ def run(cell, client, options):
         'stream_study': options.mode, 'pace': name, 'streams': streams, 'client': client,
         'seconds': options.seconds}
     with tempfile.TemporaryDirectory(prefix='perf-', dir=shared_memory()) as folder:
-        load = Load(options.port, streams, options.seconds, options.client_core,
-                    options.client_cores, pace.chunks, folder)
+        load = Load(options.port, streams, options.seconds, options.client_cores,
+                    pace.chunks, folder)
         if client in RIVALS:
             prepare(load)
         flags = [*pace.flags, '-n', str(pace.chunks)]

@@ -468,7 +468,7 @@ class StreamReaders(unittest.TestCase):
 
     def read(self, client, name, text=''):
         with tempfile.TemporaryDirectory() as folder:
-            load = streamclients.Load(1, 16, 4, 0, [0], 16, folder)
+            load = streamclients.Load(1, 16, 4, [0], 16, folder)
             path = os.path.join(folder, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             shutil.copy(os.path.join(SAMPLES, f'{client}.json'), path)
@@ -506,7 +506,7 @@ class StreamReaders(unittest.TestCase):
         metrics = {'request_totals': {'successful': 0, 'errored': 0},
                    'time_to_first_token_ms': nothing, 'inter_token_latency_ms': nothing}
         with tempfile.TemporaryDirectory() as folder:
-            load = streamclients.Load(1, 16, 4, 0, [0], 16, folder)
+            load = streamclients.Load(1, 16, 4, [0], 16, folder)
             with open(os.path.join(folder, 'guidellm.json'), 'w') as file:
                 json.dump({'benchmarks': [{'metrics': metrics}]}, file)
             self.assertIsNone(streamclients.read_guidellm(load, '')['ttft_p50_us'])
@@ -517,7 +517,7 @@ class StreamReaders(unittest.TestCase):
                 self.assertIn('unreadable output', said['verdict'])
 
     def test_output_of_another_shape_spoils_the_run_and_not_the_study(self):
-        load = streamclients.Load(1, 16, 4, 0, [0], 16, '/nowhere')
+        load = streamclients.Load(1, 16, 4, [0], 16, '/nowhere')
         for name, client in streamclients.CLIENTS.items():
             for text in ('', 'null', '{}', '[]', 'unable to connect'):
                 said = measure.heard(lambda t: client.read(load, t), text)

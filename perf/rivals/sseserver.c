@@ -4,14 +4,14 @@
 //
 // One chunk is one SSE event in one HTTP chunk in one send, as inference servers do it; with -k,
 // so many chunks share a send, as behind a proxy that bunches them. As with llama.cpp and vLLM, the
-// head and the role event go out with the first token. The end (finish, usage, [DONE]) goes out with
-// the last token, or with -g in a write of its own.
+// head and the role event go out with the first token. The end (finish, usage, [DONE]) goes out
+// with the last token, or with -g in a write of its own.
 //
 // Paces: -g, each stream for itself: the first write FIRST_US after its request, then one every
 // GAP_US, and the end a random part of a gap after the last. So the true TTFT and the true gaps are
 // the same for all, and streams that were begun together drift apart. -r, all streams in turn,
-// together so many chunks a second; -r 0, as fast as they are read. Instants that are missed by 1 ms
-// or more are given up: the schedule of all streams moves back by the delay.
+// together so many chunks a second; -r 0, as fast as they are read. Instants that are missed by
+// 1 ms or more are given up: the schedule of all streams moves back by the delay.
 //
 // The truth (-T): when the kernel got each request, which on loopback is inside the client's own
 // send; and the instant right before the send of each write.
@@ -136,7 +136,7 @@ static void accept_all(int poll_fd, int listener, struct page *page) {
     }
 }
 
-// What the tools ask besides: which models there are, whether all is well, metrics (there are none).
+// What the tools ask besides: which models there are, whether all is well; metrics there are none.
 static int answer_get(int fd, const char *path) {
     static const char MODELS[] = "{\"object\":\"list\",\"data\":[{\"id\":\"mock\",\"object\":"
                                  "\"model\",\"created\":1767225600,\"owned_by\":\"perf\"}]}";
@@ -269,7 +269,7 @@ static struct text build_write(int is_first, uint32_t count, int is_last, size_t
     static const char END[] = "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
     struct text bare = {0}, text = {0};
     append_event(&bare, TOKEN, "", 1);
-    // What is missing to the size asked for goes into the id; a chunk frame has 2 CR LF and 2 digits.
+    // What is missing to the size asked for goes into the id. A chunk frame: 2 digits, 2 CR LF.
     size_t bytes = bare.count - 6, padding = event_bytes > bytes ? event_bytes - bytes + 1 : 1;
     free(bare.bytes);
     if (is_first) {
