@@ -15,6 +15,7 @@ use crate::support::{Engine, on_both_engines};
 on_both_engines!(
     the_server_counts_the_tokens_we_report,
     a_connection_closed_after_100_requests_costs_no_failure,
+    a_connection_closed_after_each_stream_without_a_word_costs_no_failure,
     a_prompt_that_is_too_long_fails_with_the_servers_words,
     a_stream_through_tls_is_read_to_its_last_token,
     a_certificate_nobody_vouches_for_is_refused,
@@ -128,15 +129,29 @@ fn expect_order_of_times(outcome: &Outcome) {
     assert!(gaps <= latency.get("total"), "{}", outcome.story());
 }
 
-/// The 100th answer says `Connection: close`.
+/// The 100th whole answer says `Connection: close`.
 fn a_connection_closed_after_100_requests_costs_no_failure(engine: Engine) {
     let Some(llama) = Llama::start() else { return };
     let count = 2 * Llama::REQUESTS_OF_CONNECTION + 50;
     let prompts = Prompts::different(count as usize);
-    let outcome = run(engine, &plain(&llama), &prompts, "-c 1 --max-output-tokens 1");
+    let outcome = run(engine, &plain(&llama), &prompts, "-c 1 --no-stream --max-output-tokens 1");
     outcome.expect_successes(count);
     assert_eq!(outcome.counter("retries"), 0, "{}", outcome.story());
     assert_eq!(outcome.counter("connections_opened"), 3, "{}", outcome.story());
+}
+
+/// After a stream this server closes, though it has said `Keep-Alive: max=100`. The next request may
+/// be on its way by then; it is sent again, and the server has not begun with it.
+fn a_connection_closed_after_each_stream_without_a_word_costs_no_failure(engine: Engine) {
+    let Some(llama) = Llama::start() else { return };
+    let count = PROMPTS as u64;
+    let prompts = Prompts::different(PROMPTS);
+    let words = format!("-c 1 --ignore-eos --max-output-tokens {ANSWER_TOKENS}");
+    let outcome = run(engine, &plain(&llama), &prompts, &words);
+    outcome.expect_successes(count);
+    assert_eq!(outcome.counter("connections_opened"), count, "{}", outcome.story());
+    assert!(outcome.counter("retries") < count, "{}", outcome.story());
+    assert_eq!(llama.generated_tokens(), count * ANSWER_TOKENS);
 }
 
 fn a_prompt_that_is_too_long_fails_with_the_servers_words(engine: Engine) {

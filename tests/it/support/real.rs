@@ -147,7 +147,7 @@ pub struct Llama {
 }
 
 impl Llama {
-    /// Requests that the server answers on one connection before it closes it.
+    /// Whole answers on one connection before the server closes it. A stream is always the last.
     pub const REQUESTS_OF_CONNECTION: u64 = 100;
     /// Tokens of a request, prompt and answer together.
     pub const CONTEXT_TOKENS: u64 = 2048;
