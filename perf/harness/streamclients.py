@@ -19,6 +19,7 @@ Client = collections.namedtuple('Client', 'command read passes', defaults=[(0,)]
 
 MODEL = 'mock'
 PROMPT_WORDS = 16
+OWN_PROMPTS = 64        # ours are repeated: making more would be most of the CPU of a short run
 PROMPTS = 20_000        # more than any rival that does not repeat them can send
 RIVAL_PROGRAMS = {'aiperf': 'aiperf', 'guidellm': 'guidellm', 'endpoints': 'inference-endpoint'}
 
@@ -64,7 +65,8 @@ def product(*flags):
     def command(load):
         return [product_path(), 'concurrency', host(load) + '/v1', '-c', str(load.connections),
                 '-d', f'{load.seconds}s', '--model', MODEL, '--isl', str(PROMPT_WORDS),
-                '--osl', str(load.chunks), '--tokenizer', 'none', '--no-preflight',
+                '--osl', str(load.chunks), '--prompts', str(OWN_PROMPTS), '--tokenizer', 'none',
+                '--no-preflight',
                 '--cores', core_list(load.cores), *flags, '--json', '-q', '--report-dir', 'none']
     return command
 

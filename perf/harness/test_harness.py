@@ -674,6 +674,14 @@ class StreamPlans(unittest.TestCase):
                 (('short', 32), 'aiperf', True)]:
             self.assertEqual(streams.fits(cell, client), expected, (cell, client))
 
+    def test_our_command_asks_for_the_streams_of_the_mock(self):
+        load = streamclients.Load(9, 256, 5, [2, 3], 64, '/f')
+        text = ' '.join(streamclients.CLIENTS[streamclients.SPIN].command(load))
+        self.assertIn(' concurrency http://127.0.0.1:9/v1 -c 256 -d 5s --model mock --isl 16 --osl 64 '
+                      '--prompts 64 --tokenizer none --no-preflight --cores 2,3 --spin ', text)
+        engine = streamclients.CLIENTS['uring'].command(load)
+        self.assertEqual(engine[1:], ['uring', *'-c 256 -d 5 -p 9 -r chat'.split()])
+
     def test_both_studies_are_modes_with_a_length_of_their_own(self):
         self.assertEqual(study.loop_of(parse(['streaming'])), streams)
         self.assertEqual(parse(['rivals-llm', '--seconds', '20']).seconds, 20)
