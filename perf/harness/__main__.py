@@ -4,10 +4,11 @@ import os
 import shlex
 import sys
 
-from . import closedloop, openloop, study
+from . import closedloop, openloop, streams, study
 from .clients import CLIENTS
 from .openclients import CLIENTS as OPEN_CLIENTS
 from .servers import BUILD, SERVERS
+from .streamclients import CLIENTS as STREAM_CLIENTS
 
 MODES = {
     'peers': 'against wrk and the floor',
@@ -16,6 +17,8 @@ MODES = {
     'rate': 'open loop: the highest rate with a verdict that is not FAIL',
     'idle': 'open loop: CPU at low rates',
     'soak': 'open loop: memory and clock over --seconds (600)',
+    'streaming': 'streams: the cost of a chunk beside the engines, TTFT against the truth',
+    'rivals-llm': 'streams: against aiperf, guidellm, endpoints and the truth',
     'summarise': 'make summary.md again (with --out FOLDER)',
 }
 SMOKE_SOAK_SECONDS = 3
@@ -44,15 +47,17 @@ def parse(arguments):
     parser.add_argument('mode', choices=MODES,
                         help='; '.join(f'{mode}: {what}' for mode, what in MODES.items()))
     parser.add_argument('--slug', help='name of the folder after the date (default: the mode)')
-    parser.add_argument('--repetitions', type=int, help='closed loop 7, open loop 3')
+    parser.add_argument('--repetitions', type=int, help='closed loop and streaming 7, others 3')
     parser.add_argument('--seconds', type=int, help='of one run; default by mode')
     parser.add_argument('--connections', type=counts,
                         help='closed loop: one cell each, 1,8,64,256; open loop: one number, '
                              'default by rate')
     parser.add_argument('--rates', type=counts, help='open loop: requests/s, one cell each')
-    parser.add_argument('--servers', type=words, help='closed loop: ' + ','.join(SERVERS))
+    parser.add_argument('--servers', type=words, help='closed loop: ' + ','.join(SERVERS)
+                        + '; streams: ' + ','.join(streams.PACES))
     parser.add_argument('--clients', type=words, help='only these; closed loop: '
-                        + ','.join(CLIENTS) + '; open loop: ' + ','.join(OPEN_CLIENTS))
+                        + ','.join(CLIENTS) + '; open loop: ' + ','.join(OPEN_CLIENTS)
+                        + '; streams: ' + ','.join(STREAM_CLIENTS))
     parser.add_argument('--background', type=float, default=0.15, metavar='CORES',
                         help='a run with more foreign CPU is repeated')
     parser.add_argument('--attempts', type=int, default=4, help='at a run that does not count')
@@ -80,7 +85,8 @@ def parse(arguments):
 def complete(options):
     """Fills in what depends on other options or on the machine."""
     options.slug = options.slug or options.mode
-    defaults = {'connections': None} | (closedloop.DEFAULTS | openloop.DEFAULTS)[options.mode]
+    by_mode = closedloop.DEFAULTS | openloop.DEFAULTS | streams.DEFAULTS
+    defaults = {'connections': None} | by_mode[options.mode]
     if options.smoke:
         options.attempts, options.background = 1, float('inf')
         options.repetitions = 1

@@ -14,8 +14,7 @@ from .measure import FIELDS, attempts, output
 from .servers import PERF, SERVERS, find_nginx
 
 SPIN = (f'{OURS} --spin', 'floor --spin')
-SSE_STREAMS = 256
-SERVERS_OF = {'peers': ['fast', 'nginx'], 'engines': ['fast', 'sse']}
+SERVERS_OF = {'peers': ['fast', 'nginx'], 'engines': ['fast']}
 CLIENTS_OF = {'peers': [OURS, 'wrk', 'floor', *SPIN], 'engines': [OURS, *ENGINES]}
 DEFAULTS = {mode: {'repetitions': 7, 'seconds': 5, 'connections': [1, 8, 64, 256]}
             for mode in SERVERS_OF}
@@ -33,15 +32,13 @@ def plan(options):
     servers = options.servers or SERVERS_OF[options.mode]
     chosen = options.clients or CLIENTS_OF[options.mode]
     cells = [(server, connections) for server in servers
-             for connections in ([SSE_STREAMS] if server == 'sse' else options.connections)]
+             for connections in options.connections]
     fitting = [(cell, [client for client in chosen if fits(cell, client)]) for cell in cells]
     return [(cell, clients) for cell, clients in fitting if clients]
 
 
 def fits(cell, client):
     server, connections = cell
-    if server == 'sse':
-        return client in ENGINES
     if client in SPIN:      # nginx sleeps: its wake-ups would be measured, not the client
         return connections == 1 and server != 'nginx'
     return True

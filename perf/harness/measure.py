@@ -113,7 +113,7 @@ def heard(reader, text):
     """What the client says; a client that says something else spoils its run, not the study."""
     try:
         return reader(text)
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         return {'verdict': f'unreadable output: {error!r}'}
 
 

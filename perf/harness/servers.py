@@ -21,13 +21,11 @@ PERF = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(PERF, 'build')
 RIVALS = os.path.join(PERF, 'rivals')
 
-SSE_RATE = 60_000           # chunks a second, all streams together
-SSE_CHUNKS = 64             # a response
 START_LIMIT_S = 5
 PR_SET_PDEATHSIG = 1
 PAGE_FIELDS = ('requests', 'connections', 'first_recv_ns', 'last_recv_ns', 'chunks', 'pace_slips',
-               'send_faults', 'recorded')    # struct page in rivals/common.h
-ARRIVAL_BYTES = 16          # struct arrival in rivals/fastserver.c
+               'send_faults', 'recorded', 'events')    # struct page in rivals/common.h
+ENTRY_BYTES = 16            # struct arrival in rivals/fastserver.c, struct truth in sseserver.c
 
 _libc = ctypes.CDLL(None)
 
@@ -126,15 +124,28 @@ class Recorder(Fast):
     def arrivals(self):
         """The entries so far: (kernel stamps, instants after recv) in ns."""
         with open(self.record, 'rb') as record:
-            return read_pairs(record.read(self.counts()['recorded'] * ARRIVAL_BYTES))
+            return read_pairs(record.read(self.counts()['recorded'] * ENTRY_BYTES))
 
 
-class Sse(Server):
-    """rivals/sseserver.c."""
+class Streams(Server):
+    """rivals/sseserver.c, with these flags of its pace; `has_truth`: it writes its instants down."""
+
+    def __init__(self, port, core, life_s, flags, has_truth):
+        super().__init__('sseserver', port, core, life_s)
+        self.record = os.path.join(self.folder.name, 'truth')
+        self.flags, self.has_truth = flags, has_truth
 
     def command(self):
         return [os.path.join(BUILD, 'sseserver'), '-S', self.page, '-p', str(self.port),
-                '-r', str(SSE_RATE), '-n', str(SSE_CHUNKS), '-t', str(self.life_s)]
+                '-t', str(self.life_s), *self.flags,
+                *(['-T', self.record] if self.has_truth else [])]
+
+    def truth(self):
+        """The entries so far: (instants in ns, words of serial and chunk); see struct truth."""
+        if not self.has_truth:
+            return [], []
+        with open(self.record, 'rb') as record:
+            return read_pairs(record.read(self.counts()['recorded'] * ENTRY_BYTES))
 
 
 class Nginx(Server):
@@ -158,7 +169,7 @@ class Nginx(Server):
         return dict.fromkeys(PAGE_FIELDS, 0) | {'requests': requests - self.questions}
 
 
-SERVERS = {'fast': Fast, 'fast700': Fast700, 'nginx': Nginx, 'sse': Sse}
+SERVERS = {'fast': Fast, 'fast700': Fast700, 'nginx': Nginx}
 
 
 def find_nginx():

@@ -1,4 +1,4 @@
-"""The folder of a study, whatever was studied: see `closedloop` and `openloop`."""
+"""The folder of a study, whatever was studied: see `closedloop`, `openloop` and `streams`."""
 import csv
 import datetime
 import os
@@ -7,14 +7,14 @@ import re
 import shutil
 import subprocess
 
-from . import closedloop, openloop, opensummary, summary
+from . import closedloop, openloop, opensummary, streams, streamsummary, summary
 from .measure import output
 from .servers import PERF
 
 
 def loop_of(options):
     """The module that knows the runs of this mode."""
-    return openloop if options.mode in openloop.QUESTIONS else closedloop
+    return next(loop for loop in (closedloop, openloop, streams) if options.mode in loop.QUESTIONS)
 
 
 def execute(options, folder):
@@ -39,8 +39,9 @@ def tidy(value):
 def summarise(folder):
     """summary.md; the first column tells what the study was."""
     with open(os.path.join(folder, 'raw.csv')) as file:
-        is_open = file.readline().startswith('study,')
-    (opensummary if is_open else summary).summarise(folder)
+        first_column = file.readline().split(',')[0]
+    readers = {'study': opensummary, 'stream_study': streamsummary}
+    readers.get(first_column, summary).summarise(folder)
 
 
 def write(options, command):

@@ -208,7 +208,7 @@ def base_floor(_cell, client):
 
 
 def base_engine(cell, _client):
-    return 'uring' if cell[0] == 'sse' else OURS    # ours does not read streams yet
+    return 'uring' if cell[0] == 'sse' else OURS    # in old studies; today's are in `streams`
 
 
 def matrix(study):

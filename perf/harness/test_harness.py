@@ -5,17 +5,22 @@ PYTHONPATH=perf python3 -m unittest harness.test_harness
 import array
 import contextlib
 import csv
+import http.client
 import io
 import json
 import math
 import os
 import random
+import shutil
+import socket
+import subprocess
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 from . import arrivals, clients, closedloop, measure, openclients, openloop, opensummary, study
-from . import summary
+from . import servers, streamclients, streams, streamsummary, summary
 from .__main__ import cores, parse, timer_cores
 from .clients import OURS
 
@@ -443,11 +448,6 @@ class Plans(unittest.TestCase):
         spinning = [cell for cell, names in closedloop.plan(parse(['peers'])) if closedloop.SPIN[0] in names]
         self.assertEqual(spinning, [('fast', 1)])
 
-    def test_the_engine_study_reads_streams_with_the_engines_only(self):
-        cells = dict(closedloop.plan(parse(['engines'])))
-        self.assertEqual(cells['sse', 256], list(clients.ENGINES))
-        self.assertIn(OURS, cells['fast', 64])
-
     def test_a_choice_of_clients_and_servers_is_obeyed(self):
         options = parse(['peers', '--clients', 'wrk', '--servers', 'fast', '--connections', '8'])
         self.assertEqual(closedloop.plan(options), [(('fast', 8), ['wrk'])])
@@ -457,6 +457,238 @@ class Plans(unittest.TestCase):
                       ['--server-core', '0']):
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 parse(['peers', *wrong])
+
+
+SAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'samples')
+
+
+class StreamReaders(unittest.TestCase):
+    """On files that the tools wrote about 16 streams of 16 chunks, TTFT 100 ms, gaps of 20 ms, on a
+    busy machine."""
+
+    def read(self, client, name, text=''):
+        with tempfile.TemporaryDirectory() as folder:
+            load = streamclients.Load(1, 16, 4, [0], 16, folder)
+            path = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            shutil.copy(os.path.join(SAMPLES, f'{client}.json'), path)
+            return streamclients.CLIENTS[client].read(load, text)
+
+    def test_the_figures_of_each_rival_become_microseconds(self):
+        for client, name, expected in [
+            ('aiperf', 'aiperf/profile_export_aiperf.json', {
+                'own_count': 114, 'own_errors': 0, 'ttft_p50_us': 134687.351,
+                'ttft_p99_us': 184684.49678, 'gap_p50_us': 28011.9975, 'gap_p99_us': 54983.29102}),
+            ('guidellm', 'guidellm.json', {
+                'own_count': 64, 'own_errors': 0, 'ttft_p50_us': 122935.29510,
+                'ttft_p99_us': 155184.03053, 'gap_p50_us': 20681.93754,
+                'gap_p99_us': 22495.04725}),
+            ('endpoints', 'endpoints/performance/result_summary.json', {
+                'own_count': 176, 'own_errors': 0, 'ttft_p50_us': 111809.056,
+                'ttft_p99_us': 122125.07}),
+        ]:
+            columns = self.read(client, name)
+            for column, value in expected.items():
+                self.assertAlmostEqual(columns[column], value, delta=1e-4, msg=(client, column))
+        self.assertGreater(columns['gap_p50_us'], 20_000)
+
+    def test_our_figures_are_nanoseconds_and_may_be_null(self):
+        read = streamclients.read_product
+        text = json.dumps({'counters': {'total_samples_completed': 9, 'total_samples_failed': 1},
+                           'ttft': {'percentiles': {'50.0': 50_010_000, '99.0': None}},
+                           'trust': {'verdict': 'warn'}})
+        self.assertEqual(read(None, text), {
+            'own_count': 9, 'own_errors': 1, 'trust': 'warn', 'ttft_p50_us': 50_010,
+            'ttft_p99_us': None, 'gap_p50_us': None, 'gap_p99_us': None})
+
+    def test_a_distribution_of_nothing_is_not_zero(self):
+        nothing = {'successful': {'count': 0, 'percentiles': {'p50': 0.0, 'p99': 0.0}}}
+        metrics = {'request_totals': {'successful': 0, 'errored': 0},
+                   'time_to_first_token_ms': nothing, 'inter_token_latency_ms': nothing}
+        with tempfile.TemporaryDirectory() as folder:
+            load = streamclients.Load(1, 16, 4, [0], 16, folder)
+            with open(os.path.join(folder, 'guidellm.json'), 'w') as file:
+                json.dump({'benchmarks': [{'metrics': metrics}]}, file)
+            self.assertIsNone(streamclients.read_guidellm(load, '')['ttft_p50_us'])
+            for benchmarks in ([], None, [{}]):
+                with open(os.path.join(folder, 'guidellm.json'), 'w') as file:
+                    json.dump({'benchmarks': benchmarks}, file)
+                said = measure.heard(lambda t: streamclients.read_guidellm(load, t), '')
+                self.assertIn('unreadable output', said['verdict'])
+
+    def test_output_of_another_shape_spoils_the_run_and_not_the_study(self):
+        load = streamclients.Load(1, 16, 4, [0], 16, '/nowhere')
+        for name, client in streamclients.CLIENTS.items():
+            for text in ('', 'null', '{}', '[]', 'unable to connect'):
+                said = measure.heard(lambda t: client.read(load, t), text)
+                self.assertIn('unreadable output', said['verdict'], (name, text))
+
+
+class Truths(unittest.TestCase):
+    def test_ttft_and_gaps_are_those_of_whole_responses(self):
+        def word(serial, chunks):
+            return serial << 32 | chunks
+
+        record = [(1000, word(0, 0)), (1500, word(1, 0)), (6000, word(0, 1)), (9000, word(0, 2)),
+                  (9500, word(1, 1)), (9600, word(2, 0)), (13_000, word(0, 3))]
+        at_ns, words = zip(*record)
+        columns = streams.truths(at_ns, words, chunks=3, streams=2)
+        self.assertEqual(columns, {
+            'true_count': 1, 'true_ttft_p50_us': 5.0, 'true_ttft_p99_us': 5.0,
+            'true_gap_p50_us': 3.5, 'true_gap_p99_us': 3.99})    # of 3 and 4
+        empty = streams.truths([], [], chunks=3, streams=2)
+        self.assertEqual((empty['true_count'], empty['true_ttft_p50_us']), (0, None))
+
+    def test_a_rate_is_that_of_the_middle_of_a_run(self):
+        even = [i * 1e6 for i in range(1000)]
+        self.assertAlmostEqual(streams.steady_rate(even, 8), 1000)
+        # A lone request before it all, and stragglers after it.
+        odd = [-9e9, *even, *(2e9 + i * 1e8 for i in range(10))]
+        self.assertAlmostEqual(streams.steady_rate(odd, 8), 1000)
+        self.assertIsNone(streams.steady_rate(even, 256), 'not even four rounds')
+
+
+@unittest.skipUnless(shutil.which('cc'), 'no C compiler')
+class Mock(unittest.TestCase):
+    """The paced endpoint itself, asked by another client."""
+    FIRST_US, GAP_US, CHUNKS = 20_000, 5_000, 5
+
+    @classmethod
+    def setUpClass(cls):
+        cls.build = tempfile.TemporaryDirectory(prefix='perf-')
+        source = os.path.join(servers.RIVALS, 'sseserver.c')
+        subprocess.run(['cc', '-O1', '-o', os.path.join(cls.build.name, 'sseserver'), source],
+                       check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.build.cleanup()
+
+    def ask(self, flags, times=2):
+        """The bodies of a few answers on one connection, the counters and the truth."""
+        with socket.socket() as probe:
+            probe.bind(('127.0.0.1', 0))
+            port = probe.getsockname()[1]
+        core = min(os.sched_getaffinity(0))
+        with mock.patch.object(servers, 'BUILD', self.build.name), servers.Streams(
+                port, core, 20, [*flags, '-n', str(self.CHUNKS)], True) as server:
+            connection = http.client.HTTPConnection('127.0.0.1', port, timeout=10)
+            bodies = []
+            for _ in range(times):
+                connection.request('POST', '/v1/chat/completions', body='{"stream":true}')
+                bodies.append(connection.getresponse().read().decode())
+            connection.request('GET', '/v1/models')
+            self.assertIn('"id":"mock"', connection.getresponse().read().decode())
+            connection.close()
+            return bodies, server.counts(), server.truth()
+
+    def test_every_pace_sends_the_same_text(self):
+        own = ['-f', str(self.FIRST_US), '-g', str(self.GAP_US)]
+        for flags in (own, [*own, '-k', '2'], [*own, '-k', '8'], ['-r', '10000'], ['-r', '0'],
+                      ['-r', '0', '-k', '3'], ['-r', '0', '-k', '5']):
+            bodies, counts, (_, words) = self.ask(flags)
+            for body in bodies:
+                *events, last, rest = body.split('\n\n')
+                self.assertEqual((last, rest), ('data: [DONE]', ''), flags)
+                said = [json.loads(event.removeprefix('data: ')) for event in events]
+                texts = [choice['delta'].get('content') for part in said
+                         for choice in part['choices']]
+                self.assertEqual(texts, ['', *[' hello'] * self.CHUNKS, None], flags)
+                self.assertEqual(said[-1]['usage']['completion_tokens'], self.CHUNKS)
+                self.assertEqual(len(events[1] + '\n\n'), 250)
+            self.assertEqual((counts['requests'], counts['connections'] > 1), (2, True))
+            self.assertEqual(counts['chunks'], 2 * self.CHUNKS, flags)
+            self.assertEqual(counts['events'], 2 * (self.CHUNKS + 4), flags)
+            self.assertEqual([word & 0xffffffff for word in words][-1], self.CHUNKS)
+
+    def test_no_chunk_of_a_stream_leaves_before_its_instant(self):
+        flags = ['-f', str(self.FIRST_US), '-g', str(self.GAP_US)]
+        _, _, (at_ns, words) = self.ask(flags)
+        self.assertEqual([(word >> 32, word & 0xffffffff) for word in words],
+                         [(serial, sent) for serial in (0, 1) for sent in range(6)])
+        for begin in (0, 6):
+            request, *writes = at_ns[begin:begin + 6]
+            for i, at in enumerate(writes):
+                due_ns = (self.FIRST_US + i * self.GAP_US) * 1000
+                self.assertGreaterEqual(at - request, due_ns)
+
+
+def stream_row(client, pace='own', streams_='256', repetition='1', **more):
+    base = dict.fromkeys(streams.FIELDS, '')
+    return base | {'stream_study': 'streaming', 'client': client, 'pace': pace,
+                   'streams': streams_, 'repetition': repetition, 'verdict': 'kept',
+                   'seconds': '5', 'requests': '900', 'own_count': '900', 'user_s': '1',
+                   'sys_s': '1', 'rss_kib': '1024'} | more
+
+
+class StreamSummaries(unittest.TestCase):
+    def lines(self, ours_us, ttft_us, aiperf_rate):
+        rows = []
+        for repetition in '123':
+            rows += [
+                stream_row(OURS, 'turn', repetition=repetition, cpu_us=ours_us),
+                stream_row('uring', 'turn', repetition=repetition, cpu_us='5.2'),
+                stream_row('epoll', 'turn', repetition=repetition, cpu_us='5'),
+                stream_row(OURS, repetition=repetition, true_ttft_p50_us='50000',
+                           ttft_p50_us=ttft_us),
+                stream_row(OURS, 'short', '32', repetition, rate='50000'),
+                stream_row('aiperf', 'short', '32', repetition, rate=aiperf_rate)]
+        return streamsummary.targets(streamsummary.Study(rows))
+
+    def met(self, lines, start):
+        return [line.split('|')[-2].strip() for line in lines if line.startswith(f'| {start}')]
+
+    def test_targets_are_judged_on_both_sides_of_their_bounds(self):
+        good, bad = self.lines('5.4', '50040', '400'), self.lines('6.6', '49940', '600')
+        for start in ('client CPU per chunk, us | turn', 'CPU per chunk to the best engine',
+                      f'TTFT error, median, us, {OURS} |', 'requests/s to aiperf'):
+            self.assertEqual(self.met(good, start), ['yes'], start)
+            self.assertEqual(self.met(bad, start), ['no'], start)
+        self.assertEqual(self.met(good, 'requests/s to endpoints'), ['no data'])
+        best = next(line for line in good if line.startswith('| CPU per chunk to the best'))
+        self.assertIn('1.08 [1.08..1.08]', best)    # epoll was the cheaper one
+
+    def test_the_summary_is_made_from_the_file_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, 'raw.csv'), 'w', newline='') as file:
+                writer = csv.DictWriter(file, streams.FIELDS)
+                writer.writeheader()
+                writer.writerows([
+                    stream_row('aiperf', true_ttft_p50_us='50000', true_ttft_p99_us='50900',
+                               ttft_p50_us='94000', ttft_p99_us='250900', own_count='400'),
+                    stream_row('guidellm', verdict='exit 1: no')])
+            study.summarise(folder)
+            with open(os.path.join(folder, 'summary.md')) as file:
+                text = file.read()
+        self.assertIn('| own | 256 | aiperf | 50.000 / 50.900 | 94.000 / 250.900 | '
+                      '+44000.0 / +200000.0 |', text)
+        self.assertIn('left out, exit 1: 1', text)
+        self.assertIn("**own count and the mock's differ**", text)
+
+
+class StreamPlans(unittest.TestCase):
+    def test_engines_and_spinning_meet_the_cells_that_say_something_of_them(self):
+        for cell, client, expected in [
+                (('own', 256), 'uring', False), (('own', 256), streamclients.SPIN, True),
+                (('turn', 256), 'uring', True), (('separate', 256), streamclients.SPIN, False),
+                (('short', 32), 'aiperf', True)]:
+            self.assertEqual(streams.fits(cell, client), expected, (cell, client))
+
+    def test_our_command_asks_for_the_streams_of_the_mock(self):
+        load = streamclients.Load(9, 256, 5, [2, 3], 64, '/f')
+        text = ' '.join(streamclients.CLIENTS[streamclients.SPIN].command(load))
+        self.assertIn(' concurrency http://127.0.0.1:9/v1 -c 256 -d 5s --model mock --isl 16 --osl 64 '
+                      '--prompts 64 --tokenizer none --no-preflight --cores 2,3 --spin ', text)
+        engine = streamclients.CLIENTS['uring'].command(load)
+        self.assertEqual(engine[1:], ['uring', *'-c 256 -d 5 -p 9 -r chat'.split()])
+
+    def test_both_studies_are_modes_with_a_length_of_their_own(self):
+        self.assertEqual(study.loop_of(parse(['streaming'])), streams)
+        self.assertEqual(parse(['rivals-llm', '--seconds', '20']).seconds, 20)
+        self.assertEqual(parse(['rivals-llm']).repetitions, 3)
+        for wrong in (['--clients', 'wrk'], ['--servers', 'fast']):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                parse(['streaming', *wrong])
 
 
 if __name__ == '__main__':

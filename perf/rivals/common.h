@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -29,10 +30,11 @@ struct page {
     _Atomic uint64_t connections;
     _Atomic uint64_t first_recv_ns; // CLOCK_MONOTONIC, 0 before the first byte of a client
     _Atomic uint64_t last_recv_ns;
-    _Atomic uint64_t chunks;       // SSE server: chunks handed to the kernel
+    _Atomic uint64_t chunks;       // SSE server: chunks with a token handed to the kernel
     _Atomic uint64_t pace_slips;   // SSE server: instants given up when 1 ms or more behind
     _Atomic uint64_t send_faults;  // connections cut for what the client did, see each server
-    _Atomic uint64_t recorded;     // fast server with -r: entries of the record
+    _Atomic uint64_t recorded;     // fast server with -r, SSE server with -T: entries of the record
+    _Atomic uint64_t events;       // SSE server: chunks, and those that carry no token
 };
 
 static inline uint64_t load(_Atomic uint64_t *word) {
@@ -102,6 +104,31 @@ static inline int accept_one(int listener) {
     if (fd < FD_LIMIT) return fd;
     close(fd);
     return -1;
+}
+
+// On the listener: accepted sockets inherit it, and bytes may be there before accept returns.
+static inline void stamp_arrivals(int listener) {
+    int flags = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+    if (setsockopt(listener, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof flags))
+        fail("SO_TIMESTAMPING");
+}
+
+// recv that also tells when the kernel got the last of these bytes: CLOCK_REALTIME, 0 if unstamped.
+static inline ssize_t recv_stamped(int fd, char *into, size_t room, uint64_t *kernel_ns) {
+    _Alignas(struct cmsghdr) char control[256];
+    struct iovec piece = {into, room};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control,
+                             .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT);
+    *kernel_ns = 0;
+    if (n <= 0) return n;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_TIMESTAMPING) continue;
+        struct timespec stamp;
+        memcpy(&stamp, CMSG_DATA(c), sizeof stamp);
+        *kernel_ns = (uint64_t)stamp.tv_sec * 1000000000ull + (uint64_t)stamp.tv_nsec;
+    }
+    return n;
 }
 
 // -1 if the client is gone, which is its right, or did not read for a second (errno EAGAIN).

@@ -12,7 +12,6 @@
 //                   [-r RECORD [-n ENTRIES] [-k EVERY]]
 #define _GNU_SOURCE
 #include "common.h"
-#include <linux/net_tstamp.h>
 #include <sys/epoll.h>
 
 // The harness knows this layout. Entry i is request (i + 1) * EVERY.
@@ -49,31 +48,6 @@ static void accept_all(int poll_fd, int listener, struct page *page) {
     }
 }
 
-static void stamp_arrivals(int listener) {
-    // On the listener: accepted sockets inherit it, and bytes may be there before accept returns.
-    int flags = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
-    if (setsockopt(listener, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof flags))
-        fail("SO_TIMESTAMPING");
-}
-
-// recv that also tells when the kernel got the last of these bytes.
-static ssize_t recv_stamped(int fd, uint64_t *kernel_ns) {
-    _Alignas(struct cmsghdr) char control[256];
-    struct iovec into = {input, sizeof input};
-    struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1, .msg_control = control,
-                             .msg_controllen = sizeof control};
-    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT);
-    *kernel_ns = 0;
-    if (n <= 0) return n;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_TIMESTAMPING) continue;
-        struct timespec stamp;
-        memcpy(&stamp, CMSG_DATA(c), sizeof stamp);
-        *kernel_ns = (uint64_t)stamp.tv_sec * 1000000000ull + (uint64_t)stamp.tv_nsec;
-    }
-    return n;
-}
-
 static void note(struct page *page, unsigned found, struct arrival arrival) {
     uint64_t before = load(&page->requests), at = load(&page->recorded);
     for (uint64_t i = before + 1; i <= before + found; i++)
@@ -84,7 +58,7 @@ static void note(struct page *page, unsigned found, struct arrival arrival) {
 // Returns 1 if bytes came.
 static int serve(int fd, struct page *page) {
     struct arrival arrival = {0};
-    ssize_t n = record ? recv_stamped(fd, &arrival.kernel_ns)
+    ssize_t n = record ? recv_stamped(fd, input, sizeof input, &arrival.kernel_ns)
                        : recv(fd, input, sizeof input, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (n <= 0) {

@@ -18,6 +18,7 @@ mod file; // result files, --json, secrets
 mod floor; // this host's own latency beside the result
 mod hostile; // endpoints that fail: counted, reported, never a hang
 mod interrupt; // Ctrl-C once and twice
+mod llama; // a real inference server, plain and behind nginx with TLS
 mod nginx; // a real server
 mod open_loop; // a schedule in real time: arrivals, connections, queues, accounting
 mod platform; // io_uring refused, small limits

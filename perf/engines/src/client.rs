@@ -9,15 +9,33 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Instant;
 
+/// The body of a request for a stream of tokens.
+const CHAT: &str = concat!(
+    r#"{"model":"mock","messages":[{"role":"user","content":"hello"}],"stream":true,"#,
+    r#""stream_options":{"include_usage":true},"max_completion_tokens":64}"#
+);
+
 pub struct Job {
     pub connections: usize,
     pub seconds: u32,
     pub port: u16,
+    /// Asks for a stream of tokens, as clients of inference servers do, and not for `/`.
+    pub is_chat: bool,
 }
 
 impl Job {
     pub fn request(&self) -> Vec<u8> {
-        format!("GET / HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n\r\n", self.port).into_bytes()
+        let host = format!("HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n", self.port);
+        if self.is_chat {
+            let length = CHAT.len();
+            format!(
+                "POST /v1/chat/completions {host}Content-Type: application/json\r\n\
+                 Content-Length: {length}\r\n\r\n{CHAT}"
+            )
+        } else {
+            format!("GET / {host}\r\n")
+        }
+        .into_bytes()
     }
 
     pub fn endpoint(&self) -> SocketAddr {
@@ -146,8 +164,20 @@ mod tests {
     const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
     #[test]
+    fn both_requests_end_where_they_say() {
+        let job = Job { connections: 1, seconds: 1, port: 8000, is_chat: false };
+        let plain = String::from_utf8(job.request()).unwrap();
+        assert_eq!(plain, "GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n");
+        let chat = String::from_utf8(Job { is_chat: true, ..job }.request()).unwrap();
+        let (head, body) = chat.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n"));
+        assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{head}");
+        assert!(body.contains(r#""stream":true"#));
+    }
+
+    #[test]
     fn an_exchange_sends_after_a_whole_response_and_stops_at_a_fault_or_the_end() {
-        let mut tally = Tally::new(&Job { connections: 1, seconds: 3600, port: 1 });
+        let mut tally = Tally::new(&Job { connections: 1, seconds: 3600, port: 1, is_chat: false });
         let mut exchange = Exchange::new(&tally);
         assert_eq!(exchange.received(&RESPONSE[..10], &mut tally), Step::Read);
         assert_eq!(exchange.received(&RESPONSE[10..], &mut tally), Step::Send);

@@ -15,9 +15,9 @@ mod uring;
 use client::{Job, Tally};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: engines ENGINE [-c CONNECTIONS] [-d SECONDS] [-p PORT]\n\
-    ENGINE: uring, epoll, tokio, monoio, glommio; the endpoint is http://127.0.0.1:PORT/,\n\
-    plain or SSE as it answers";
+const USAGE: &str = "usage: engines ENGINE [-c CONNECTIONS] [-d SECONDS] [-p PORT] [-r plain|chat]\n\
+    ENGINE: uring, epoll, tokio, monoio, glommio; the endpoint is http://127.0.0.1:PORT/, or with\n\
+    -r chat a stream of /v1/chat/completions there";
 
 /// Seconds after the end of a run at which a client that still waits for an answer is killed.
 const GRACE_S: u32 = 10;
@@ -55,15 +55,24 @@ fn run(engine: &str, job: &Job) -> std::io::Result<Tally> {
 
 fn parse(arguments: &[String]) -> Option<(&str, Job)> {
     let (engine, flags) = arguments.split_first()?;
-    let mut job = Job { connections: 64, seconds: 5, port: 9472 };
+    let mut job = Job { connections: 64, seconds: 5, port: 9472, is_chat: false };
     for pair in flags.chunks(2) {
         let [flag, value] = pair else { return None };
         match flag.as_str() {
             "-c" => job.connections = value.parse().ok().filter(|&n| n > 0)?,
             "-d" => job.seconds = value.parse().ok().filter(|&n| n > 0)?,
             "-p" => job.port = value.parse().ok()?,
+            "-r" => job.is_chat = is_chat(value)?,
             _ => return None,
         }
     }
     Some((engine, job))
+}
+
+fn is_chat(request: &str) -> Option<bool> {
+    match request {
+        "plain" => Some(false),
+        "chat" => Some(true),
+        _ => None,
+    }
 }

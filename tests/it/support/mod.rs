@@ -7,6 +7,7 @@
 //! client cannot hide in shared code.
 
 pub mod queue;
+pub mod real;
 pub mod run;
 pub mod script;
 pub mod server;
