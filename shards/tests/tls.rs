@@ -307,8 +307,8 @@ impl Load {
         let (command, commands) = bounded(4);
         let (tell, messages) = bounded(64);
         let (recycle, recycled) = bounded(8);
-        let (live, peers, dispatches) = (Arc::default(), vec![], None);
-        let link = Link { commands, messages: tell, recycled, live, peers, dispatches };
+        let (live, peers, dispatches, records) = (Arc::default(), vec![], None, None);
+        let link = Link { commands, messages: tell, recycled, live, peers, dispatches, records };
         let thread = shard::spawn(plan, link).expect("a thread");
         let mut recorded = Recorded { shortest_handshake_ns: u64::MAX, ..Recorded::default() };
         let ready = match messages.recv_timeout(PATIENCE).expect("the shard speaks") {
@@ -601,8 +601,8 @@ fn kernel_stamps_and_tls_are_refused_together() {
     let (_command, commands) = bounded(4);
     let (tell, messages) = bounded(64);
     let (_recycle, recycled) = bounded(8);
-    let (live, peers, dispatches) = (Arc::default(), vec![], None);
-    let link = Link { commands, messages: tell, recycled, live, peers, dispatches };
+    let (live, peers, dispatches, records) = (Arc::default(), vec![], None, None);
+    let link = Link { commands, messages: tell, recycled, live, peers, dispatches, records };
     shard::spawn(plan, link).expect("a thread").join().expect("in good order");
     match messages.recv_timeout(PATIENCE).expect("the shard speaks") {
         Message::Refused { reason, .. } => assert!(reason.contains("--wire-stamps"), "{reason}"),

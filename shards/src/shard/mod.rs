@@ -8,6 +8,7 @@
 //! events   ─▶ exchange.rs  it is answered or fails; connections come and go
 //!             secure.rs    the same through TLS: handshakes, what is decrypted
 //!             wire.rs      kernel stamps of sampled queries beside ours
+//!             keep.rs      a record of each goes to the writer, if the user wants them
 //! ```
 //!
 //! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats
@@ -17,6 +18,7 @@ mod arrivals;
 mod control;
 mod exchange;
 mod issue;
+mod keep;
 mod secure;
 mod wire;
 
@@ -28,6 +30,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender};
 use rtrb::Consumer;
 
+use crate::answer::{Answer, AnswerFormat};
 use crate::clock::Calibration;
 use crate::connection::Connection;
 use crate::cpu::{CpuMeter, CpuUse};
@@ -40,6 +43,7 @@ use crate::phase::{
 use crate::pool::Pool;
 use crate::query::{RequestTable, Target};
 use crate::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig, ReactorCounters};
+use crate::record::RecordSink;
 use crate::recorder::Recording;
 use crate::sys::affinity;
 use crate::timer::Dispatch;
@@ -102,6 +106,8 @@ pub struct Link {
     pub peers: Vec<Arc<Live>>,
     /// Due entries from the timer core, if there is one.
     pub dispatches: Option<Consumer<Dispatch>>,
+    /// Where a record of each query goes, if they are kept.
+    pub records: Option<RecordSink>,
 }
 
 /// A phase: the running one, or one that has yet to begin.
@@ -172,6 +178,8 @@ impl Area {
 pub struct Shard {
     reactor: Reactor,
     connections: Box<[Connection]>,
+    /// Read the answers of an inference endpoint, one for each slot; empty for plain HTTP.
+    answers: Box<[Answer]>,
     pool: Pool,
     wheel: Wheel,
     /// TLS to each target, with the sessions of this shard.
@@ -259,6 +267,10 @@ impl Shard {
             connections: (0..slots)
                 .map(|slot| Connection::new(slot / plan.slots_per_target))
                 .collect(),
+            answers: match plan.table.answers.format {
+                AnswerFormat::Plain => Box::default(),
+                _ => (0..slots).map(|_| Answer::new(&plan.table.answers)).collect(),
+            },
             pool: Pool::new(targets, plan.slots_per_target),
             wheel: Wheel::new(slots, now_ns),
             tls: plan.table.targets.iter().map(own_sessions).collect(),
@@ -472,6 +484,8 @@ const NO_PHASE: u32 = u32::MAX;
 /// How often a shard looks for what comes from control without a wake-up.
 const CONTROL_POLL_NS: u64 = 20_000_000;
 
+#[cfg(test)]
+mod answered;
 #[cfg(test)]
 mod chaos;
 #[cfg(test)]
