@@ -1,10 +1,10 @@
 //! TLS by rustls, sans-IO: ciphertext in, plaintext out, and what must be sent appended to the
 //! outbox of the connection.
 //!
-//! A [`TlsPlan`] holds for a run, a [`TlsTarget`] for one endpoint, a [`Session`] for one socket. It
-//! stands on the unbuffered API of rustls: a record is decrypted where its bytes lie, and its
-//! plaintext is read out of the memory that rustls hands out for it. That costs one allocation a
-//! record in each direction, inside rustls, and none of ours once the buffers have their size.
+//! A [`TlsPlan`] holds for a run, a [`TlsTarget`] for one endpoint, a [`Session`] for one socket.
+//! The last stands on the unbuffered API of rustls: a record is decrypted where its bytes lie, and
+//! its plaintext is read out of the memory that rustls hands out for it. That costs one allocation
+//! a record in each direction, inside rustls, and none of ours once the buffers have their size.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -272,7 +272,8 @@ impl Session {
         self.is_ready
     }
 
-    /// Whether the peer has said that it sends nothing more (`close_notify`): what it sent is whole.
+    /// Whether the peer has said that it sends nothing more (`close_notify`): what it sent is
+    /// whole.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }

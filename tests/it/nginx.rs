@@ -63,7 +63,7 @@ impl Nginx {
         is_up.then_some(nginx)
     }
 
-    fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}/{path}", self.port)
     }
 
