@@ -19,6 +19,8 @@ use std::path::PathBuf;
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::shard::WIRE_STAMPS_TLS;
+use loadgen_shards::tls::TlsOptions;
 
 use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve};
 use crate::cores::{self, CoreRequest, TimerRequest};
@@ -39,6 +41,8 @@ pub struct Config {
     pub common: CommonConfig,
     /// Which load.
     pub command: LoadCommand,
+    /// How TLS is spoken to https URLs.
+    pub tls: TlsOptions,
     /// What is loaded, in turn; empty: the endpoint embedded in this process.
     pub urls: Vec<Url>,
     /// When requests are due; `None` in closed loop.
@@ -213,6 +217,7 @@ impl Config {
         let Stop { requests, duration_ns, precision, budget_ns } = Stop::from_cli(&flags)?;
         let config = Config {
             command,
+            tls: TlsOptions::default(),
             urls: each(&flags.urls, value::url)?,
             arrivals,
             connections,
@@ -301,6 +306,9 @@ impl Config {
 
     /// Where it goes: what is right alone and wrong together.
     fn check_transport(&self) -> Result<(), Error> {
+        if self.wire_stamps.is_some() && self.urls.iter().any(|url| url.is_https) {
+            return Err(Error::usage(WIRE_STAMPS_TLS));
+        }
         let is_embedded = self.urls.is_empty();
         let redirects = [
             ("--connect-to", !self.connect_to.is_empty()),

@@ -179,6 +179,14 @@ pub fn serve_cores(config: &ServeConfig, host: &Host) -> Result<Vec<usize>, Erro
     Ok(if is_default { cores::endpoint_cores(host, &cores).cores } else { cores })
 }
 
+/// A proxy that other tools would use.
+fn proxy_notice(urls: &[request::url::Url]) -> Option<String> {
+    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let name = ["HTTPS_PROXY", "https_proxy"].into_iter().find(is_set)?;
+    let is_https = urls.iter().any(|url| url.is_https);
+    is_https.then(|| format!("{name} is set and not used: connections go to the endpoint itself"))
+}
+
 impl Plan {
     /// Decides everything. `embedded` is where the embedded endpoint listens; needed when there is
     /// no URL.
@@ -204,6 +212,7 @@ impl Plan {
         let Connections { opened, most, notice } =
             connections::open(&config, cores.len() as u32, cost)?;
         notices.extend(notice);
+        notices.extend(proxy_notice(&config.urls));
         let load = open_loop(&mut config)?;
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(default_directory(config.command.name())),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use loadgen_shards::answer::AnswerPlan;
 use loadgen_shards::query::{Address, Request, RequestTable, Target};
+use loadgen_shards::tls::TlsPlan;
 
 use crate::config::Config;
 use crate::error::{Error, shown};
@@ -199,6 +200,7 @@ pub fn urls(config: &Config, embedded: Option<SocketAddr>) -> Vec<Url> {
     match embedded {
         Some(address) if config.urls.is_empty() => vec![Url {
             host: address.ip().to_string(),
+            is_https: false,
             port: address.port(),
             path: "/".into(),
             user_info: None,
@@ -219,6 +221,10 @@ fn table_with(
     let mut requests = Vec::with_capacity(urls.len());
     let mut targets: Vec<Target> = Vec::new();
     let mut resolved: Vec<((String, u16), SocketAddr)> = Vec::new();
+    let tls = match urls.iter().any(|url| url.is_https) {
+        true => Some(TlsPlan::new(&config.tls).map_err(Error::usage)?),
+        false => None,
+    };
     for url in &urls {
         let address = match &config.unix_socket {
             Some(path) => Address::Unix(path.clone()),
@@ -236,7 +242,11 @@ fn table_with(
                 })
             }
         };
-        let target = Target::plain(address, config.source_ip);
+        let tls = match &tls {
+            Some(plan) if url.is_https => Some(plan.target(&url.host).map_err(Error::usage)?),
+            _ => None,
+        };
+        let target = Target { tls, ..Target::plain(address, config.source_ip) };
         let index = targets.iter().position(|other| *other == target).unwrap_or_else(|| {
             targets.push(target);
             targets.len() - 1

@@ -162,7 +162,7 @@ fn values_that_do_not_go_together_are_refused() {
         (vec!["http://h/", "-b", "x", "--body-file", "y"], "exclude each other"),
         (vec!["http://h/", "--unix-socket", "/s", "--source-ip", "::1"], "exclude each other"),
         (vec!["max-throughput", "--unix-socket", "/s"], "needs a URL"),
-        (vec!["https://h/"], "TLS, which is not in this version"),
+        (vec!["https://h/", "--wire-stamps", "1/10"], "TLS sends others"),
         (vec!["http://user:geheim@h:x/"], "URL `http://<redacted>@h:x/` has the port"),
     ] {
         let error = config(&line).expect_err(says).to_string();

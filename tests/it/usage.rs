@@ -87,11 +87,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["SERVER", "--order", "single=1"], &["--order", "single=1", "single=0"]),
     (&["SERVER", "--wire-stamps", "5"], &["--wire-stamps", "`5`", "1/100"]),
     (&["ab", "SERVER"], &["ab", "two"]),
-    (&["max-throughput", "https://127.0.0.1/"], &["TLS"]),
     (&["max-throughput", "ftp://127.0.0.1/"], &["ftp"]),
     (&["max-throughput", "http://"], &["http://"]),
     (&["max-throughput", "http://127.0.0.1:99999/"], &["99999"]),
-    (&["https://127.0.0.1/"], &["TLS"]),
+    (&["https://127.0.0.1/", "--wire-stamps", "1/10"], &["--wire-stamps", "TLS"]),
     (&["concurrency", "SERVER"], &["-c|--connections"]),
 ];
 

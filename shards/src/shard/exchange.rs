@@ -2,37 +2,98 @@
 
 use super::Shard;
 use super::keep::End;
-use crate::answer::Progress;
+use crate::answer::{Answer, Progress};
 use crate::connection::{Connection, State};
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT, LINGER_NS};
 use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
-use crate::recorder::{AnswerTimes, Recording, Stamps};
+use crate::recorder::{AnswerTimes, Counters, Recording, Stamps};
 use crate::sys::errno_text;
 use crate::token::next_generation;
 
 /// How the bytes of one receive ended.
-enum Fed {
+pub(super) enum Fed {
     More,
+    /// `is_clean`: not a byte came behind the response.
     Complete {
         is_clean: bool,
     },
-    Malformed(&'static str),
+    /// The reason, with the beginning of the bytes.
+    Malformed(&'static str, Message),
     /// It is HTTP still, and no answer that can be read on.
     Broken,
 }
 
 /// How a response came to its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
+pub(super) enum Ending {
     /// As its framing said, and not a byte came behind it.
     Clean,
     /// As its framing said, with more behind it; or an answer was over, and the rest did not come.
     Unclean,
     /// With the connection.
     Eof,
+}
+
+/// What reading a response works on. Plaintext comes by here, whether it lies in a receive buffer
+/// or has been decrypted.
+pub(super) struct Reading<'a> {
+    pub(super) slot: u32,
+    pub(super) connection: &'a mut Connection,
+    pub(super) answer: Option<&'a mut Answer>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) refused_body: &'a mut Option<(u32, Message)>,
+    pub(super) accept_status: (u16, u16),
+    /// Of the receive that brought the bytes.
+    pub(super) stamp_ns: u64,
+}
+
+impl Reading<'_> {
+    /// Parses bytes of a response where they lie.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Fed {
+        let Reading { connection, answer, counters, stamp_ns, .. } = self;
+        let mut input = bytes;
+        counters.bytes_received += bytes.len() as u64;
+        if connection.first_byte_ns == 0 {
+            connection.first_byte_ns = *stamp_ns;
+        }
+        loop {
+            match connection.parser.step(&mut input, &mut connection.carry) {
+                Ok(Step::More) => return Fed::More,
+                Ok(Step::End { excess }) => return Fed::Complete { is_clean: excess == 0 },
+                Ok(Step::Interim(_)) => {
+                    counters.interim_responses += 1;
+                    // The response itself begins behind it, here or in a later receive.
+                    connection.first_byte_ns = if input.is_empty() { 0 } else { *stamp_ns };
+                }
+                Ok(Step::Head(head)) => {
+                    if let Some(answer) = answer {
+                        answer.head(&head);
+                    }
+                }
+                Ok(Step::Body(body)) => {
+                    let status = connection.parser.head().map_or(0, |head| head.status);
+                    let (low, high) = self.accept_status;
+                    if !(low..=high).contains(&status) {
+                        let slot = self.slot;
+                        self.refused_body.get_or_insert_with(|| (slot, Message::from_wire(body)));
+                    } else if let Some(answer) = answer {
+                        match answer.body(body, *stamp_ns) {
+                            Progress::More => {}
+                            Progress::Over if connection.linger_ns > 0 => {}
+                            Progress::Over => connection.linger_ns = *stamp_ns + LINGER_NS,
+                            Progress::Broken => return Fed::Broken,
+                        }
+                    }
+                }
+                Err(malformed) => {
+                    return Fed::Malformed(malformed.reason(), Message::from_wire(bytes));
+                }
+            }
+        }
+    }
 }
 
 impl Shard {
@@ -73,10 +134,13 @@ impl Shard {
             self.reactor.recycle(event);
             return;
         }
+        if connection.tls.is_some() && event.result > 0 {
+            return self.decrypt(event);
+        }
         match connection.state {
             // It was there before the request: the end of the stream, or bytes that nobody asked
             // for. Either way the connection had been lost when the query was bound to it.
-            State::Busy if connection.exchanges > 0 && connection.begun_in == self.turns => {
+            State::Busy if connection.was_bound_stale(self.turns) => {
                 self.reactor.recycle(event);
                 self.retry(slot);
             }
@@ -94,6 +158,10 @@ impl Shard {
                 self.pool.remove_idle(connection.target, slot);
                 self.close(slot);
             }
+            State::Securing => {
+                self.reactor.recycle(event);
+                self.handshake_ended(slot, -event.result);
+            }
             _ => self.reactor.recycle(event),
         }
     }
@@ -101,75 +169,45 @@ impl Shard {
     /// Parses the bytes of one receive in place, then gives the buffer back.
     fn feed(&mut self, event: &Event) {
         let slot = event.slot;
-        let connection = &mut self.connections[slot as usize];
-        let counters = &mut self.recording.counters;
-        let mut input = self.reactor.bytes(event);
-        let all = input;
-        counters.bytes_received += all.len() as u64;
-        if connection.first_byte_ns == 0 {
-            connection.first_byte_ns = event.stamp_ns;
-        }
-        let fed = loop {
-            match connection.parser.step(&mut input, &mut connection.carry) {
-                Ok(Step::More) => break Fed::More,
-                Ok(Step::End { excess }) => break Fed::Complete { is_clean: excess == 0 },
-                Ok(Step::Interim(_)) => {
-                    counters.interim_responses += 1;
-                    // The response itself begins behind it, here or in a later receive.
-                    connection.first_byte_ns = if input.is_empty() { 0 } else { event.stamp_ns };
-                }
-                Ok(Step::Head(head)) => {
-                    if let Some(answer) = self.answers.get_mut(slot as usize) {
-                        answer.head(&head);
-                    }
-                }
-                Ok(Step::Body(body)) => {
-                    let status = connection.parser.head().map_or(0, |head| head.status);
-                    let (low, high) = self.plan.accept_status;
-                    if !(low..=high).contains(&status) {
-                        self.refused_body.get_or_insert_with(|| (slot, Message::from_wire(body)));
-                    } else if let Some(answer) = self.answers.get_mut(slot as usize) {
-                        match answer.body(body, event.stamp_ns) {
-                            Progress::More => {}
-                            Progress::Over if connection.linger_ns > 0 => {}
-                            Progress::Over => connection.linger_ns = event.stamp_ns + LINGER_NS,
-                            Progress::Broken => break Fed::Broken,
-                        }
-                    }
-                }
-                Err(malformed) => break Fed::Malformed(malformed.reason()),
-            }
+        let mut reading = Reading {
+            slot,
+            connection: &mut self.connections[slot as usize],
+            answer: self.answers.get_mut(slot as usize),
+            counters: &mut self.recording.counters,
+            refused_body: &mut self.refused_body,
+            accept_status: self.plan.accept_status,
+            stamp_ns: event.stamp_ns,
         };
+        let fed = reading.take(self.reactor.bytes(event));
+        if let Fed::Complete { .. } = fed {
+            self.note_received_wire(event);
+        }
+        self.reactor.recycle(event);
+        self.fed(slot, fed, event.stamp_ns);
+    }
+
+    /// What follows from the bytes of a receive.
+    pub(super) fn fed(&mut self, slot: u32, fed: Fed, stamp_ns: u64) {
         match fed {
             Fed::More => {
-                let is_over = connection.linger_ns > 0;
-                self.reactor.recycle(event);
+                let is_over = self.connections[slot as usize].linger_ns > 0;
                 if is_over || self.plan.timeouts.idle_ns > 0 {
-                    self.set_exchange_deadline(slot, event.stamp_ns);
+                    self.set_exchange_deadline(slot, stamp_ns);
                 }
             }
             Fed::Complete { is_clean } => {
-                self.note_received_wire(event);
-                self.reactor.recycle(event);
                 let ending = if is_clean { Ending::Clean } else { Ending::Unclean };
-                self.complete(slot, event.stamp_ns, ending);
+                self.complete(slot, stamp_ns, ending);
             }
-            Fed::Broken => {
-                self.reactor.recycle(event);
-                self.answer_failed(slot);
-            }
-            Fed::Malformed(reason) => {
-                let excerpt = Message::from_wire(all);
-                self.reactor.recycle(event);
-                self.fail(slot, FailureKind::Malformed, || {
-                    Message::new(&format!("{reason}: {:?}", excerpt.as_str()))
-                });
-            }
+            Fed::Broken => self.answer_failed(slot),
+            Fed::Malformed(reason, excerpt) => self.fail(slot, FailureKind::Malformed, || {
+                Message::new(&format!("{reason}: {:?}", excerpt.as_str()))
+            }),
         }
     }
 
     /// A response is whole.
-    fn complete(&mut self, slot: u32, stamp_ns: u64, ending: Ending) {
+    pub(super) fn complete(&mut self, slot: u32, stamp_ns: u64, ending: Ending) {
         let connection = &mut self.connections[slot as usize];
         let head = *connection.parser.head().expect("a complete response has a head");
         let (low, high) = self.plan.accept_status;
@@ -283,7 +321,7 @@ impl Shard {
     }
 
     /// The peer closed (`errno` 0) or the connection broke, while a response was awaited.
-    fn stream_ended(&mut self, slot: u32, errno: i32, stamp_ns: u64) {
+    pub(super) fn stream_ended(&mut self, slot: u32, errno: i32, stamp_ns: u64) {
         let connection = &mut self.connections[slot as usize];
         if connection.looks_stale() {
             return self.retry(slot);
@@ -297,9 +335,14 @@ impl Shard {
             };
             return self.fail(slot, kind, || Message::new(&errno_text(errno)));
         }
+        let is_cut = connection.tls.as_ref().is_some_and(|session| !session.is_closed());
         let is_stream =
             self.answers.get(slot as usize).is_some_and(|answer| answer.facts().is_stream);
         match connection.parser.end_of_stream() {
+            // Anybody on the way could have ended the connection here.
+            Ok(()) if is_cut && !is_stream => self.fail(slot, FailureKind::TruncatedBody, || {
+                Message::new("the connection ended without close_notify inside the response body")
+            }),
             Ok(()) => self.complete(slot, stamp_ns, Ending::Eof),
             // The stream knows better whether something is missing than its framing.
             Err(Eof::InBody) if is_stream => self.complete(slot, stamp_ns, Ending::Eof),
@@ -320,7 +363,7 @@ impl Shard {
 
     /// The reused connection had been closed by the endpoint, as it may: opens it again and sends
     /// the same query once more. Counted, never hidden, and only ever once per query.
-    fn retry(&mut self, slot: u32) {
+    pub(super) fn retry(&mut self, slot: u32) {
         self.recording.counters.connections_reused_stale += 1;
         self.recording.counters.retries += 1;
         self.recording.counters.closed_by_endpoint += 1;
@@ -343,7 +386,7 @@ impl Shard {
     }
 
     /// The query of a slot ends in a failure, and its connection with it.
-    fn fail(&mut self, slot: u32, kind: FailureKind, message: impl FnOnce() -> Message) {
+    pub(super) fn fail(&mut self, slot: u32, kind: FailureKind, message: impl FnOnce() -> Message) {
         if self.refused_body.is_some_and(|(of, _)| of == slot) {
             self.refused_body = None;
         }
@@ -426,17 +469,28 @@ impl Shard {
         if connection.generation != event.generation || connection.state != State::Connecting {
             return;
         }
-        self.handshakes -= 1;
-        self.wheel.set(slot, 0);
         if event.result < 0 {
+            self.handshakes -= 1;
             return self.connect_failed(slot, -event.result);
         }
-        connection.backoff_ns = 0;
         connection.exchanges = 0;
         self.recording.counters.connections_opened += 1;
         self.recording.connect.record(event.stamp_ns.saturating_sub(connection.connect_ns));
+        if self.tls[connection.target as usize].is_some() {
+            self.begin_handshake(slot, event.stamp_ns);
+        } else {
+            self.ready(slot, event.stamp_ns);
+        }
+    }
+
+    /// A connection can carry requests since `ready_ns`.
+    pub(super) fn ready(&mut self, slot: u32, ready_ns: u64) {
+        self.handshakes -= 1;
+        self.wheel.set(slot, 0);
+        let connection = &mut self.connections[slot as usize];
+        connection.backoff_ns = 0;
         if connection.query.is_some() {
-            self.begin_exchange(slot, event.stamp_ns);
+            self.begin_exchange(slot, ready_ns);
         } else {
             connection.state = State::Idle;
             let target = connection.target;
@@ -463,15 +517,30 @@ impl Shard {
             libc::EAGAIN => Message::new("the listen backlog of the unix socket is full"),
             _ => Message::new(&errno_text(errno)),
         };
+        self.back_off(slot);
+        if errno == libc::EAGAIN && self.may_wait_for_backlog(slot) {
+            return;
+        }
+        self.attempt_failed(slot, kind, message);
+    }
+
+    /// Closes the socket of a failed attempt; the slot pauses before the next one.
+    pub(super) fn back_off(&mut self, slot: u32) {
         self.disconnect(slot);
         let connection = &mut self.connections[slot as usize];
         connection.state = State::BackingOff;
         connection.backoff_ns = (connection.backoff_ns * 2).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
         let deadline_ns = self.now_ns + connection.backoff_ns;
         self.wheel.set(slot, deadline_ns);
-        if errno == libc::EAGAIN && self.may_wait_for_backlog(slot) {
-            return;
-        }
+    }
+
+    /// The query of an attempt that failed ends with it.
+    pub(super) fn attempt_failed(
+        &mut self,
+        slot: u32,
+        kind: FailureKind,
+        message: impl Fn() -> Message + Copy,
+    ) {
         let connection = &mut self.connections[slot as usize];
         let target = connection.target;
         match connection.query.take() {
@@ -530,17 +599,19 @@ impl Shard {
     fn disconnect(&mut self, slot: u32) {
         self.make_room();
         let connection = &mut self.connections[slot as usize];
-        let is_established = matches!(connection.state, State::Busy | State::Idle);
+        let is_established =
+            matches!(connection.state, State::Busy | State::Idle | State::Securing);
         self.recording.counters.connections_closed += u64::from(is_established);
         connection.generation = next_generation(connection.generation);
         connection.carry.clear();
+        connection.tls = None;
         self.reactor.close(slot);
     }
 
     /// Closes the socket of a slot and gives the slot back.
     pub(super) fn close(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
-        if connection.state == State::Connecting {
+        if matches!(connection.state, State::Connecting | State::Securing) {
             self.handshakes -= 1;
         }
         let target = connection.target;
@@ -567,6 +638,7 @@ impl Shard {
                     self.handshakes -= 1;
                     self.connect_failed(slot, libc::ETIMEDOUT);
                 }
+                State::Securing => self.handshake_timed_out(slot),
                 // The answer was over long since.
                 State::Busy if connection.linger_ns > 0 => {
                     self.complete(slot, self.now_ns, Ending::Unclean);
