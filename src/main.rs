@@ -21,6 +21,7 @@ mod config;
 mod cores;
 #[cfg(target_os = "linux")]
 mod courtesy;
+#[cfg(target_os = "linux")]
 mod dataset;
 #[cfg(target_os = "linux")]
 mod display;
@@ -58,6 +59,8 @@ mod snapshot;
 mod statistics;
 #[cfg(target_os = "linux")]
 mod stream;
+#[cfg(target_os = "linux")]
+mod tokenizer;
 #[cfg(target_os = "linux")]
 mod trust;
 
