@@ -3,7 +3,7 @@
 //!
 //! Pure: words, paths and rows in, bytes out. [`crate::request`] puts the bytes behind a head and
 //! into the table of a run.
-#![expect(dead_code, reason = "the flags of inference runs come next")]
+#![expect(dead_code, unused_imports, reason = "the flags of inference runs come next")]
 
 mod body;
 mod field;
@@ -32,8 +32,7 @@ pub enum Api {
 
 impl Api {
     /// What `--api` may say, for messages.
-    pub const FORM: &str =
-        "openai, openai-completions, sglang, openai-embeddings, raw or template";
+    pub const FORM: &str = "openai, openai-completions, sglang, openai-embeddings, raw or template";
 
     /// The kind of a word; `_` and `-` are the same, and the words of other tools with the same
     /// meaning are known too.

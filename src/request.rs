@@ -2,6 +2,7 @@
 //! shards share.
 //!
 //! Called by [`crate::plan`]. Everything is resolved, read and rendered here, once, before the run.
+#![expect(dead_code, reason = "the flags of inference runs come next")]
 
 mod arena;
 mod content;
@@ -107,8 +108,8 @@ fn table_with(
     if let Some(rows) = rows {
         for url in &mut urls {
             let path = rows.api.endpoint_path(&url.path);
-            url.path = path
-                .map_err(|reason| Error::usage(format!("URL `{}` {reason}", url.redacted())))?;
+            url.path =
+                path.map_err(|reason| Error::usage(format!("URL `{}` {reason}", url.redacted())))?;
         }
     }
     let mut destinations = Destinations::new(config, resolve);
@@ -145,8 +146,9 @@ fn table_of_targets_with(
     let mut places = Vec::with_capacity(lines.len());
     for (line, number) in lines.iter().zip(1..) {
         let wrong = |reason: String| Error::usage(format!("target {number}: {reason}"));
-        let url = Url::parse(&line.url)
-            .map_err(|reason| wrong(format!("URL `{}` {reason}", shown(&url::masked(&line.url)))))?;
+        let url = Url::parse(&line.url).map_err(|reason| {
+            wrong(format!("URL `{}` {reason}", shown(&url::masked(&line.url))))
+        })?;
         let shape = config.request.of_target(line).map_err(wrong)?;
         let target = destinations.index_of(&url)?;
         places.push((url, shape, target));

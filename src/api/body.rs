@@ -80,7 +80,8 @@ impl BodyWriter<'_> {
 impl Sampling {
     /// Whether the options fit the kind of endpoint. The error is a whole message.
     pub fn check(&self, api: Api) -> Result<(), String> {
-        if let Some(member) = prompt_members(api).iter().find(|name| self.extra.contains_key(**name))
+        if let Some(member) =
+            prompt_members(api).iter().find(|name| self.extra.contains_key(**name))
         {
             return Err(format!(
                 "--extra-body has the member `{member}`, which comes from the dataset; leave it out"

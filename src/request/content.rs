@@ -90,7 +90,8 @@ fn parse(body: &[u8]) -> Result<Template, Error> {
 
 /// What columns have to look like in a body of this media type.
 fn escape(shape: &RequestShape) -> Escape {
-    let header = shape.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-type"));
+    let header =
+        shape.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-type"));
     let own = header.map(|header| header.value.as_str()).or(shape.content_type.as_deref());
     let media_type = own.unwrap_or(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
     match media_type.to_ascii_lowercase().as_str() {

@@ -167,7 +167,11 @@ impl RequestShape {
         if let Some(Secret(key)) = &self.api_key
             && (key.is_empty() || key.bytes().any(|byte| !byte.is_ascii_graphic()))
         {
-            return Err(Error::value("--api-key", REDACTED, "letters, digits and signs, no blanks"));
+            return Err(Error::value(
+                "--api-key",
+                REDACTED,
+                "letters, digits and signs, no blanks",
+            ));
         }
         Ok(())
     }

@@ -244,10 +244,7 @@ mod tests {
     #[test]
     fn in_a_url_all_but_unreserved_characters_are_encoded() {
         let url = rendered("/u/{{path}}/{{id}}?q={{name}}", Escape::Percent).expect("valid");
-        assert_eq!(
-            url,
-            "/u/a%2Fb%3Fc%3Dd%26e%20f%25/7?q=a%20%22b%22%5C%0A%01%C3%A9%2F"
-        );
+        assert_eq!(url, "/u/a%2Fb%3Fc%3Dd%26e%20f%25/7?q=a%20%22b%22%5C%0A%01%C3%A9%2F");
     }
 
     #[test]
@@ -266,7 +263,10 @@ mod tests {
         let mut out = Vec::new();
         let made_up = Sample { prompt: Prompt::Text("p".into()), ..Sample::default() };
         let error = template.render(&made_up, Escape::Plain, &mut out).expect_err("unknown");
-        assert_eq!((error.as_str(), &out[..]), ("has no column `x`; its columns: prompt", &b"p "[..]));
+        assert_eq!(
+            (error.as_str(), &out[..]),
+            ("has no column `x`; its columns: prompt", &b"p "[..])
+        );
         let error = template.render(&Sample::default(), Escape::Plain, &mut out);
         assert_eq!(error, Err("has no column `prompt`; its columns: none".into()));
     }

@@ -1,9 +1,16 @@
 //! Request bytes, byte by byte.
 
 use std::ffi::OsString;
+use std::io;
 
+use loadgen_shards::query::Address;
+use serde_json::{Value, json};
+
+use super::head::USER_AGENT;
+use super::url::Secret;
 use super::*;
 use crate::cli::{self, Parsed};
+use crate::dataset::Prompt;
 
 fn config(line: &[&str]) -> Config {
     match cli::parse(line.iter().map(OsString::from)) {
@@ -26,7 +33,7 @@ fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 }
 
 fn table(line: &[&str]) -> Result<RequestTable, Error> {
-    table_with(&config(line), None, resolve)
+    table_with(&config(line), None, None, &AnswerPlan::PLAIN, &|_| {}, &resolve)
 }
 
 fn text(line: &[&str]) -> String {
@@ -43,10 +50,7 @@ fn plain_get_is_exactly_this() {
     let agent = agent();
     for (url, expected) in [
         ("http://h", format!("GET / HTTP/1.1\r\nHost: h\r\n{agent}\r\n")),
-        (
-            "http://h:81/a?b=%20#c",
-            format!("GET /a?b=%20 HTTP/1.1\r\nHost: h:81\r\n{agent}\r\n"),
-        ),
+        ("http://h:81/a?b=%20#c", format!("GET /a?b=%20 HTTP/1.1\r\nHost: h:81\r\n{agent}\r\n")),
         ("http://[::1]:81/", format!("GET / HTTP/1.1\r\nHost: [::1]:81\r\n{agent}\r\n")),
     ] {
         assert_eq!(text(&[url]), expected);
@@ -95,10 +99,7 @@ fn headers_of_the_user_replace_ours_in_any_case() {
         "-H",
         "X: a:b",
     ]);
-    assert_eq!(
-        got,
-        "GET / HTTP/1.1\r\nhOST: other\r\nuser-agent: x\r\nACCEPT: \r\nX: a:b\r\n\r\n"
-    );
+    assert_eq!(got, "GET / HTTP/1.1\r\nhOST: other\r\nuser-agent: x\r\nACCEPT: \r\nX: a:b\r\n\r\n");
 }
 
 #[test]
@@ -118,8 +119,7 @@ fn authorization_header_wins_over_the_flag_and_the_flag_over_the_url() {
 
 #[test]
 fn urls_share_a_target_when_they_connect_to_the_same_place() {
-    let table =
-        table(&["http://a/", "http://b/1", "http://a:81/", "http://A/2"]).expect("valid");
+    let table = table(&["http://a/", "http://b/1", "http://a:81/", "http://A/2"]).expect("valid");
     assert_eq!(table.targets.len(), 2);
     let targets: Vec<u32> = table.requests.iter().map(|request| request.target).collect();
     assert_eq!(targets, [0, 0, 1, 0]);
@@ -137,17 +137,10 @@ fn transport_flags_change_the_address_and_nothing_of_the_request() {
     let inet = |text: &str| Ok(Address::Inet(text.parse().expect("an address")));
     assert_eq!(address(&["http://h:8080/"]), inet("192.0.2.1:8080"));
     assert_eq!(address(&["http://[::1]/"]), inet("[::1]:80"));
-    assert_eq!(
-        address(&["http://h/", "--connect-to", "H:80:10.0.0.2:81"]),
-        inet("10.0.0.2:81")
-    );
-    assert_eq!(
-        address(&["http://h/", "--connect-to", "h:81:10.0.0.2:81"]),
-        inet("192.0.2.1:80")
-    );
+    assert_eq!(address(&["http://h/", "--connect-to", "H:80:10.0.0.2:81"]), inet("10.0.0.2:81"));
+    assert_eq!(address(&["http://h/", "--connect-to", "h:81:10.0.0.2:81"]), inet("192.0.2.1:80"));
     assert_eq!(address(&["http://h/", "--connect-to", ":::99"]), inet("192.0.2.1:99"));
-    let first_wins =
-        ["http://h/", "--connect-to", "::10.0.0.1:", "--connect-to", "::10.0.0.2:"];
+    let first_wins = ["http://h/", "--connect-to", "::10.0.0.1:", "--connect-to", "::10.0.0.2:"];
     assert_eq!(address(&first_wins), inet("10.0.0.1:80"));
     assert_eq!(address(&["http://h/", "--source-ip", "::1"]), inet("[2001:db8::1]:80"));
     assert_eq!(
@@ -162,11 +155,7 @@ fn transport_flags_change_the_address_and_nothing_of_the_request() {
 #[test]
 fn what_cannot_be_resolved_or_read_is_told_with_what_to_check() {
     for (line, code, says) in [
-        (
-            ["http://missing.example/", "-c", "1"],
-            3,
-            "cannot resolve the host `missing.example`",
-        ),
+        (["http://missing.example/", "-c", "1"], 3, "cannot resolve the host `missing.example`"),
         (["http://missing.example/", "-c", "1"], 3, "/etc/resolv.conf"),
         (["http://10.0.0.2/", "--source-ip", "::1"], 3, "family of --source-ip ::1"),
         (
@@ -184,9 +173,7 @@ fn what_cannot_be_resolved_or_read_is_told_with_what_to_check() {
 
 #[test]
 fn nothing_that_the_user_types_can_break_the_framing() {
-    for text in
-        ["X: a\r\nY: b", "X: a\nb", "X: a\0", "X\r\nY: b", "X : a", ": a", "", "X: \x7f"]
-    {
+    for text in ["X: a\r\nY: b", "X: a\nb", "X: a\0", "X\r\nY: b", "X : a", ": a", "", "X: \x7f"] {
         let error = Header::parse(text).expect_err(text).to_string();
         assert!(error.contains("-H") && !error.contains('\n'), "{error}");
     }
@@ -195,10 +182,10 @@ fn nothing_that_the_user_types_can_break_the_framing() {
     }
     for method in ["", "GE T", "GET\r\n", "ä", "CONNECT", "post"] {
         let shape = RequestShape { method: Some(method.into()), ..RequestShape::default() };
-        assert!(shape.check().is_err(), "{method:?}");
+        assert!(shape.check(false).is_err(), "{method:?}");
     }
     let shape = RequestShape { method: Some("M-SEARCH".into()), ..RequestShape::default() };
-    assert_eq!(shape.check(), Ok(()));
+    assert_eq!(shape.check(false), Ok(()));
     assert_eq!(Header::parse("X:\ta b\t").map(|header| header.value), Ok("a b".to_string()));
 }
 
@@ -211,8 +198,14 @@ fn head_requests_are_marked() {
 #[test]
 fn without_a_url_the_embedded_endpoint_is_the_target() {
     let address: SocketAddr = "127.0.0.1:4321".parse().expect("an address");
-    let table =
-        table_with(&config(&["max-throughput"]), Some(address), resolve).expect("valid");
+    let table = table_with(
+        &config(&["max-throughput"]),
+        Some(address),
+        None,
+        &AnswerPlan::PLAIN,
+        &|_| {},
+        &resolve,
+    ).expect("valid");
     assert_eq!(table.targets[0].address, Address::Inet(address));
     assert!(String::from_utf8_lossy(&table.arena).contains("Host: 127.0.0.1:4321\r\n"));
 }
