@@ -1,5 +1,5 @@
-//! The kinds of endpoint: where each is asked, what its request body looks like, and how its answers
-//! are read.
+//! The kinds of endpoint: where each is asked, what its request body looks like, and how its
+//! answers are read.
 //!
 //! Pure: words, paths and rows in, bytes out. [`crate::request`] puts the bytes behind a head and
 //! into the table of a run.

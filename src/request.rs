@@ -48,8 +48,8 @@ pub fn table(config: &Config, embedded: Option<SocketAddr>) -> Result<RequestTab
     table_with(config, embedded, None, &AnswerPlan::PLAIN, &|_| {}, &system_resolver)
 }
 
-/// Builds the table of a run with rows. Each row is there once, in its order, and goes to one of the
-/// URLs, which take turns; fewer rows than URLs are repeated, so that each URL is there once.
+/// Builds the table of a run with rows. Each row is there once, in its order, and goes to one of
+/// the URLs, which take turns; fewer rows than URLs are repeated, so that each URL is there once.
 /// `progress` is told how many requests are done, now and then and from any thread.
 pub fn table_of_rows(
     config: &Config,
@@ -181,8 +181,8 @@ fn write_row(
     Ok(facts)
 }
 
-/// Which of `count` URLs an entry goes to: each once in any `count` entries from a multiple of
-/// `count` on, and not always the same ones in the same order, as rows may take turns in length too.
+/// Which of `count` URLs an entry goes to: each once in every `count` entries, and each time in
+/// another order, as rows may take turns too, long and short.
 fn place_of(entry: usize, count: usize) -> usize {
     (entry + entry / count) % count
 }

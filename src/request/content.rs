@@ -27,7 +27,8 @@ impl<'a> Content<'a> {
             Some(Api::Template) => body.map(|body| parse(&body)).transpose()?,
             Some(api) if api != Api::Raw && body.is_some() => {
                 return Err(Error::usage(format!(
-                    "--api {} makes the bodies; leave -b and --body-file out, or use --api template",
+                    "--api {} makes the bodies; leave -b and --body-file out, or use --api \
+                     template",
                     api.name()
                 )));
             }
