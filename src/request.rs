@@ -174,10 +174,13 @@ fn write_row(
     row: usize,
     out: &mut Vec<u8>,
 ) -> Result<BodyFacts, String> {
-    let mut body = Vec::new();
-    let facts = content.write(row, &mut body)?;
-    head.write(content.sample(row), facts, out)?;
-    out.extend_from_slice(&body);
+    // The head tells the length of the body, so it is made later and put before. That moves a body
+    // once more, and needs no second buffer of megabytes.
+    let begin = out.len();
+    let facts = content.write(row, out)?;
+    let mut own = Vec::with_capacity(HEAD_BYTES);
+    head.write(content.sample(row), facts, &mut own)?;
+    out.splice(begin..begin, own);
     Ok(facts)
 }
 
@@ -207,6 +210,8 @@ fn finished(
     })
 }
 
+/// Longer than most heads.
+const HEAD_BYTES: usize = 512;
 /// Largest table. Building it takes twice as much memory for a moment.
 const ARENA_BYTES_MAX: u64 = 8 << 30;
 

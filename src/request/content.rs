@@ -64,6 +64,7 @@ impl<'a> Content<'a> {
     /// Appends the body of a row. The error is a fragment that follows "row N".
     pub fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<BodyFacts, String> {
         let sample = self.sample(row);
+        let begin = out.len();
         let mut is_stream = false;
         let mut has_body = self.body.is_some();
         let mut is_own = false;
@@ -79,7 +80,7 @@ impl<'a> Content<'a> {
         if let Some(body) = self.body.as_ref().filter(|_| !is_own) {
             body.render(sample, self.escape, out)?;
         }
-        Ok(BodyFacts { length: has_body.then_some(out.len()), is_stream })
+        Ok(BodyFacts { length: has_body.then_some(out.len() - begin), is_stream })
     }
 }
 
