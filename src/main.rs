@@ -20,6 +20,7 @@ mod config;
 mod cores;
 #[cfg(target_os = "linux")]
 mod courtesy;
+#[cfg(target_os = "linux")]
 mod dataset;
 #[cfg(target_os = "linux")]
 mod display;
@@ -57,6 +58,8 @@ mod snapshot;
 mod statistics;
 #[cfg(target_os = "linux")]
 mod stream;
+#[cfg(target_os = "linux")]
+mod tokenizer;
 #[cfg(target_os = "linux")]
 mod trust;
 
