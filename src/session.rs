@@ -286,12 +286,17 @@ impl Session {
                 fit: FitSample::of(phase.expected(), schedule.seed),
             },
         };
-        let samples = self.plan.table.requests.len() as u32;
+        let samples = self.plan.samples(phase.kind);
+        let order = SampleOrder::new(
+            self.plan.order,
+            samples.end - samples.start,
+            self.plan.order_seed,
+        );
         PhasePlan {
             index: index as u32,
             kind: phase.kind,
             pattern,
-            order: SampleOrder::new(self.plan.order, samples, self.plan.order_seed),
+            order: order.from(samples.start),
             start_ns,
             duration_ns: phase.duration_ns,
             drain_timeout_ns: phase.drain_timeout_ns,

@@ -47,14 +47,17 @@ pub struct InferenceFlags {
     /// Prompts: FILE or a directory of bodies, with options, as in q.jsonl,prompt=question,limit=500
     #[arg(long, value_name = "[perf:]PATH[,KEY=VALUE]", help_heading = "Prompts")]
     pub dataset: Option<String>,
+    /// What a column of the dataset is, as in prompt=question; repeatable
+    #[arg(long, value_name = "ROLE=COLUMN", help_heading = "Prompts")]
+    pub column: Vec<String>,
     /// Leave out rows that cannot be read, and count them
     #[arg(long, help_heading = "Prompts")]
     pub skip_bad_rows: bool,
     /// Requests in vegeta's format: method, URL, headers and body of each
     #[arg(long, value_name = "FILE", help_heading = "Prompts")]
     pub targets: Option<PathBuf>,
-    /// Tokens of a synthetic prompt: 550, 550~50 (normal), 400-700 (uniform) or 550+-20%
-    /// [default: 550]
+    /// Tokens of a synthetic prompt: 550, 550~50 (normal), 550+-20%, uniform:440-660 or
+    /// lognormal:550~300 [default: 550]
     #[arg(long, value_name = "TOKENS", help_heading = "Prompts", alias = "input-tokens")]
     pub isl: Option<String>,
     /// Tokens of an answer, in the same forms; sent as the limit [default: 128 with synthetic
@@ -90,18 +93,15 @@ pub struct InferenceFlags {
     /// Nucleus: share of the probability, above 0 and at most 1
     #[arg(long, value_name = "X", help_heading = "Sampling")]
     pub top_p: Option<String>,
-    /// Most likely tokens that are drawn from
+    /// Most likely tokens that are drawn from; -1: all
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub top_k: Option<String>,
-    /// Penalty of tokens that have been used, -2 to 2
-    #[arg(long, value_name = "X", help_heading = "Sampling")]
-    pub presence_penalty: Option<String>,
-    /// Penalty of tokens that have been used often, -2 to 2
-    #[arg(long, value_name = "X", help_heading = "Sampling")]
-    pub frequency_penalty: Option<String>,
-    /// Factor against repetition, above 0
-    #[arg(long, value_name = "X", help_heading = "Sampling")]
-    pub repetition_penalty: Option<String>,
+    /// Text that ends an answer; repeatable
+    #[arg(long, value_name = "TEXT", help_heading = "Sampling")]
+    pub stop: Vec<String>,
+    /// System prompt in front of the text prompts of a chat
+    #[arg(long, value_name = "TEXT", help_heading = "Sampling", alias = "system-prompt")]
+    pub system: Option<String>,
     /// More members of each body, over all others, as in '{"seed": 1}'
     #[arg(long, value_name = "JSON", help_heading = "Sampling")]
     #[arg(alias = "extra-request-body")]
