@@ -555,8 +555,9 @@ impl RequestShape {
             body_file: flags.body_file,
             content_type: flags.content_type,
             auth: flags.auth.map(Secret),
+            api_key: None,
         };
-        shape.check()?;
+        shape.check(false)?;
         Ok(shape)
     }
 }

@@ -10,6 +10,7 @@
 
 #[cfg(target_os = "linux")]
 mod ab;
+mod api;
 #[cfg(target_os = "linux")]
 mod cli;
 #[cfg(target_os = "linux")]

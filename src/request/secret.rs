@@ -27,6 +27,7 @@ impl Secrets {
             texts.push(base64(pair.as_bytes()));
             texts.push(pair.clone());
         }
+        texts.extend(shape.api_key.iter().map(|Secret(key)| key.clone()));
         for url in urls {
             texts.extend(secret_parameters(url).map(str::to_owned));
         }

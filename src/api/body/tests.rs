@@ -1,0 +1,1 @@
+//! Bodies as servers parse them.
