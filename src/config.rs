@@ -28,7 +28,7 @@ use crate::error::{Error, shown};
 use crate::expression::{Expression, RequestGoal};
 use crate::request::url::{REDACTED, Secret, Url};
 use crate::request::{Header, RequestShape};
-use inference::{Inference, Prompts};
+use inference::Inference;
 use value::{Duration, each, optional, parse, positive_count};
 
 pub use arrivals::{Arrivals, RampKind, RateShape};
@@ -255,6 +255,11 @@ impl Config {
             expression.metric.is_of_answers()
         }) || goodput.iter().any(|goal| goal.figure.is_of_answers());
         let inference = Inference::from_cli(&flags, &urls, is_about_tokens)?;
+        let api_key = match inference {
+            Some(_) => inference::api_key(flags.inference.api_key.as_deref())?,
+            None => None,
+        };
+        let has_rows = inference.is_some();
         let drain_timeout_ns =
             if inference.is_some() { INFERENCE_DRAIN_TIMEOUT_NS } else { DRAIN_TIMEOUT_NS };
         let Stop { requests, duration_ns, precision, budget_ns } = Stop::from_cli(&flags)?;
@@ -308,7 +313,7 @@ impl Config {
             floor: flags.floor,
             wire_stamps: optional(&flags.wire_stamps, value::wire_stamps)?,
             interval_ns: optional(&flags.interval, value::interval)?.unwrap_or(unit::NS_PER_S),
-            request: RequestShape::from_cli(flags)?,
+            request: RequestShape::from_cli(flags, has_rows, api_key)?,
             // In open loop the timer says who spins.
             common: CommonConfig { spin: common.spin && !command.is_open_loop(), ..common },
         };
@@ -537,7 +542,11 @@ impl ServeConfig {
 }
 
 impl RequestShape {
-    fn from_cli(flags: LoadFlags) -> Result<RequestShape, Error> {
+    fn from_cli(
+        flags: LoadFlags,
+        has_rows: bool,
+        api_key: Option<Secret>,
+    ) -> Result<RequestShape, Error> {
         let headers =
             flags.header.iter().map(|text| Header::parse(text)).collect::<Result<_, _>>()?;
         if flags.body.is_some() && flags.body_file.is_some() {
@@ -555,9 +564,9 @@ impl RequestShape {
             body_file: flags.body_file,
             content_type: flags.content_type,
             auth: flags.auth.map(Secret),
-            api_key: None,
+            api_key,
         };
-        shape.check(false)?;
+        shape.check(has_rows)?;
         Ok(shape)
     }
 }

@@ -183,8 +183,6 @@ impl Plan {
         asked: Option<&Asked>,
     ) -> Result<Plan, Error> {
         let is_embedded = config.is_embedded();
-        config.request.api_key =
-            config.inference.as_ref().and_then(|inference| inference.api_key.clone());
         let table = match asked {
             Some(asked) => inference::table(&config, embedded, asked, &|_| {})?,
             None => request::table(&config, embedded)?,
@@ -303,7 +301,7 @@ fn check_order(config: &Config, samples: u32) -> Result<(), Error> {
 
 /// A proxy that other programs would use for https.
 fn proxy_notice(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let is_https = config.urls.iter().any(request::url::Url::is_https);
+    let is_https = config.urls.iter().any(|url| url.is_https);
     let is_set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
     let name = PROXY_VARIABLES.iter().find(|name| is_https && is_set(name))?;
     Some(format!("{name} is set and not used: connections go straight to the endpoint"))

@@ -6,44 +6,39 @@
 //! accept. Why no client crate: it has to send the very bytes that the load sends, through the same
 //! TLS configuration, to unix sockets too, and to say when each piece of an answer came.
 
+mod answers;
+
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loadgen_shards::http1::{Carry, ResponseParser, Step};
-use loadgen_shards::query::Address;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use loadgen_shards::query::{Address, Target};
+use loadgen_shards::tls::{self, TlsPlan};
+use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::request::url::Url;
+use crate::request;
+
+pub use answers::{Answered, answered, models};
 
 /// Where side requests go, and for how long and how much.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// As the load connects, but for its source address.
-    pub address: Address,
-    /// For https.
-    pub tls: Option<Tls>,
-    /// Value of the Host field.
-    pub authority: String,
-    /// More header lines of each request that [`Side::get`] and [`Side::post`] make, each with its
-    /// line end: what the load sends too, the key among it.
-    pub headers: String,
+    address: Address,
+    /// For https, with the host that is asked for.
+    tls: Option<(TlsPlan, String)>,
+    /// Header fields of the load's requests without those of a body, each with its line end: Host
+    /// and the key among them.
+    fields: String,
     /// Limit of each request, from the connection to the last byte.
-    pub timeout: Duration,
-    /// Limit of a body, bytes.
-    pub body_bytes_max: usize,
-}
-
-/// What TLS needs.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    /// That of the load.
-    pub config: Arc<ClientConfig>,
-    /// Who is asked for.
-    pub name: ServerName<'static>,
+    timeout: Duration,
 }
 
 /// An answer, whole.
@@ -88,8 +83,8 @@ pub enum Unanswered {
     Closed,
     /// The limit of time was reached.
     Timeout(Duration),
-    /// The answer is too long, bytes.
-    TooLarge(usize),
+    /// The answer is too long.
+    TooLarge,
     /// The answer is not HTTP, or cut.
     Broken(String),
 }
@@ -100,8 +95,8 @@ impl fmt::Display for Unanswered {
             Unanswered::Connect(why) => write!(f, "no connection: {why}"),
             Unanswered::Closed => f.write_str("the server closed the connection without an answer"),
             Unanswered::Timeout(limit) => write!(f, "no answer within {} s", limit.as_secs()),
-            Unanswered::TooLarge(limit) => {
-                write!(f, "the answer is above {} MiB", limit >> 20)
+            Unanswered::TooLarge => {
+                write!(f, "the answer is above {} MiB", BODY_BYTES_MAX >> 20)
             }
             Unanswered::Broken(why) => write!(f, "the answer is broken: {why}"),
         }
@@ -150,26 +145,59 @@ pub fn message_in(value: &Value) -> Option<&str> {
 }
 
 impl Side {
+    /// To the server of a URL, with the headers of the run.
+    pub fn new(config: &Config, url: &Url, timeout: Duration) -> Result<Side, Error> {
+        let mut plain = config.clone();
+        plain.urls = vec![Url { path: "/".to_owned(), ..url.clone() }];
+        plain.keepalive = false;
+        plain.request.method = Some("GET".to_owned());
+        (plain.request.body, plain.request.body_file) = (None, None);
+        let table = request::table(&plain, None)?;
+        let head = String::from_utf8_lossy(&table.arena[table.requests[0].range.clone()]);
+        let fields = head.split_once("\r\n").map_or("", |(_, fields)| fields);
+        let fields = fields.strip_suffix("\r\n").unwrap_or(fields).to_owned();
+        Side::connecting(config, &table.targets[0], Some(url), timeout, fields)
+    }
+
+    /// To a target of the load, for requests of the load as they stand.
+    pub fn to_target(
+        config: &Config,
+        target: &Target,
+        url: Option<&Url>,
+        timeout: Duration,
+    ) -> Result<Side, Error> {
+        Side::connecting(config, target, url, timeout, String::new())
+    }
+
+    fn connecting(
+        config: &Config,
+        target: &Target,
+        url: Option<&Url>,
+        timeout: Duration,
+        fields: String,
+    ) -> Result<Side, Error> {
+        let tls = match url.filter(|url| url.is_https) {
+            Some(url) => Some((TlsPlan::new(&config.tls).map_err(Error::usage)?, url.host.clone())),
+            None => None,
+        };
+        Ok(Side { address: target.address.clone(), tls, fields, timeout })
+    }
+
     /// A GET.
     pub fn get(&self, path: &str) -> Result<Reply, Unanswered> {
-        let Side { authority, headers, .. } = self;
-        let head = format!(
-            "GET {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nConnection: \
-             close\r\n{headers}\r\n"
-        );
-        self.send(head.as_bytes())
+        self.send(format!("GET {path} HTTP/1.1\r\n{}\r\n", self.fields).as_bytes())
     }
 
     /// A POST of JSON.
     pub fn post(&self, path: &str, body: &Value) -> Result<Reply, Unanswered> {
-        let Side { authority, headers, .. } = self;
         let body = body.to_string();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nContent-Type: \
-             application/json\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n{body}",
+        let request = format!(
+            "POST {path} HTTP/1.1\r\n{}Content-Type: application/json\r\nContent-Length: \
+             {}\r\n\r\n{body}",
+            self.fields,
             body.len()
         );
-        self.send(head.as_bytes())
+        self.send(request.as_bytes())
     }
 
     /// A request as it stands, and its answer up to the last byte of the message.
@@ -187,21 +215,28 @@ impl Side {
             true => Unanswered::Timeout(self.timeout),
             false => Unanswered::Connect(error.to_string()),
         };
-        let socket = match &self.address {
-            Address::Inet(address) => {
-                let socket = TcpStream::connect_timeout(address, left(deadline)).map_err(told)?;
-                socket.set_nodelay(true).map_err(told)?;
-                Socket::Tcp(socket)
+        let socket = match (&self.address, &self.tls) {
+            (Address::Inet(address), _) => {
+                TcpStream::connect_timeout(address, left(deadline)).map_err(told)?
             }
-            Address::Unix(path) => Socket::Unix(UnixStream::connect(path).map_err(told)?),
+            (Address::Unix(path), None) => {
+                return UnixStream::connect(path).map(Stream::Unix).map_err(told);
+            }
+            (Address::Unix(_), Some(_)) => {
+                return Err(Unanswered::Connect("TLS over a unix socket".to_owned()));
+            }
         };
-        let Some(tls) = &self.tls else { return Ok(Stream::Plain(socket)) };
-        let session = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone())
-            .map_err(|error| Unanswered::Connect(error.to_string()))?;
-        let mut stream = StreamOwned::new(session, socket);
+        socket.set_nodelay(true).map_err(told)?;
+        let Some((plan, host)) = &self.tls else { return Ok(Stream::Tcp(socket)) };
+        let mut stream = plan.client_stream(socket, host).map_err(Unanswered::Connect)?;
         while stream.conn.is_handshaking() {
-            stream.sock.arm(deadline).map_err(told)?;
-            stream.conn.complete_io(&mut stream.sock).map_err(told)?;
+            arm_tcp(&stream.sock, deadline).map_err(told)?;
+            stream.conn.complete_io(&mut stream.sock).map_err(|error| {
+                match tls::stream_error(&error) {
+                    Some(refusal) => Unanswered::Connect(refusal.text),
+                    None => told(error),
+                }
+            })?;
         }
         Ok(Stream::Tls(Box::new(stream)))
     }
@@ -258,8 +293,8 @@ impl Side {
                         return Ok(reply);
                     }
                 }
-                if reply.body.len() > self.body_bytes_max {
-                    return Err(Unanswered::TooLarge(self.body_bytes_max));
+                if reply.body.len() > BODY_BYTES_MAX {
+                    return Err(Unanswered::TooLarge);
                 }
             }
             reply.note_piece(sent);
@@ -287,34 +322,36 @@ impl Reply {
 
 /// A connection.
 enum Stream {
-    Plain(Socket),
-    Tls(Box<StreamOwned<ClientConnection, Socket>>),
-}
-
-enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
     /// The next read or write ends by the deadline.
     fn arm(&self, deadline: Instant) -> io::Result<()> {
         match self {
-            Stream::Plain(socket) => socket.arm(deadline),
-            Stream::Tls(stream) => stream.sock.arm(deadline),
+            Stream::Tcp(socket) => arm_tcp(socket, deadline),
+            Stream::Tls(stream) => arm_tcp(&stream.sock, deadline),
+            Stream::Unix(socket) => {
+                let left = Some(left(deadline));
+                socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
+            }
         }
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Stream::Plain(socket) => socket.write_all(bytes),
+            Stream::Tcp(socket) => socket.write_all(bytes),
+            Stream::Unix(socket) => socket.write_all(bytes),
             Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         }
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(socket) => socket.read(buffer),
+            Stream::Tcp(socket) => socket.read(buffer),
+            Stream::Unix(socket) => socket.read(buffer),
             Stream::Tls(stream) => stream.read(buffer),
         }
     }
@@ -328,40 +365,9 @@ impl Stream {
     }
 }
 
-impl Socket {
-    fn arm(&self, deadline: Instant) -> io::Result<()> {
-        let left = Some(left(deadline));
-        match self {
-            Socket::Tcp(socket) => {
-                socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
-            }
-            Socket::Unix(socket) => {
-                socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
-            }
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.read(buffer),
-            Socket::Unix(socket) => socket.read(buffer),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.write(bytes),
-            Socket::Unix(socket) => socket.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn arm_tcp(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
+    let left = Some(left(deadline));
+    socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
 }
 
 /// Never 0, which would mean no limit.
@@ -385,4 +391,9 @@ fn is_timeout(error: &io::Error) -> bool {
 
 /// Longest message that is shown of an answer, characters.
 const MESSAGE_CHARS_MAX: usize = 300;
+/// Longest body.
+const BODY_BYTES_MAX: usize = 64 << 20;
 const READ_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests;

@@ -208,11 +208,7 @@ impl Document<'_> {
             endpoint_config: EndpointConfig {
                 endpoints: config.urls.iter().map(Url::redacted).collect(),
                 api_type: config.inference.as_ref().map_or("raw", |run| run.api.name()),
-                api_key: config
-                    .inference
-                    .as_ref()
-                    .and_then(|run| run.api_key.as_ref())
-                    .map(|_| REDACTED),
+                api_key: config.request.api_key.as_ref().map(|_| REDACTED),
             },
             model_params: config.inference.as_ref().map(inference::model_params),
             datasets: inference::datasets(config),

@@ -23,6 +23,7 @@ pub fn flags(config: &Config) -> Vec<String> {
     words.value("--body-file", request.body_file.as_ref().map(|path| path.to_string_lossy()));
     words.value("-T", request.content_type.as_deref());
     words.value("-a", request.auth.as_ref().map(|_| "USER:PASS"));
+    words.value("--api-key", request.api_key.as_ref().map(|_| "@FILE"));
     let (low, high) = config.accept_status;
     words.value("--accept-status", ((low, high) != (200, 299)).then(|| format!("{low}-{high}")));
     for rule in &config.connect_to {
@@ -190,8 +191,7 @@ impl Words {
         }
         let tokenizer = Some(run.tokenizer.text()).filter(|text| text != "auto");
         self.value("--tokenizer", tokenizer);
-        self.value("--api-key", run.api_key.as_ref().map(|_| "@FILE"));
-        self.switch("--no-stream", !sampling.stream && run.api.can_stream());
+        self.switch("--no-stream", !sampling.stream && inference::can_stream(run.api));
         self.switch("--no-include-usage", !sampling.include_usage);
         self.switch("--no-preflight", !run.has_preflight);
         self.switch("--lenient", run.is_lenient);

@@ -29,7 +29,7 @@ pub fn tls(flags: &TlsFlags, urls: &[Url]) -> Result<TlsOptions, Error> {
         ("--sni", sni.is_some()),
         ("-k (--insecure)", insecure),
     ];
-    let is_used = urls.iter().any(|url| url.is_https());
+    let is_used = urls.iter().any(|url| url.is_https);
     if let (false, Some((flag, _))) = (is_used, given.iter().find(|(_, is_given)| *is_given)) {
         return Err(Error::usage(format!("{flag} needs a URL that begins with https://")));
     }
@@ -49,8 +49,6 @@ pub fn tls(flags: &TlsFlags, urls: &[Url]) -> Result<TlsOptions, Error> {
 pub struct Inference {
     /// Kind of endpoint.
     pub api: Api,
-    /// Of `--api-key` or the environment.
-    pub api_key: Option<Secret>,
     /// One request before the load.
     pub has_preflight: bool,
     /// Chunks that are not JSON are skipped.
@@ -152,10 +150,10 @@ impl Inference {
         let flags = &load.inference;
         let Some((api, is_typed)) = api(load, urls, has_token_metric)? else { return Ok(None) };
         let prompts = prompts(load, api)?;
-        if flags.stream && !api.can_stream() {
+        if flags.stream && !can_stream(api) {
             return Err(Error::usage("--stream and --api openai-embeddings exclude each other"));
         }
-        let is_stream = api.can_stream() && !flags.no_stream;
+        let is_stream = can_stream(api) && !flags.no_stream;
         let response_field = optional(&flags.response_field, |text| {
             parse_field(text).map_err(|why| {
                 Error::usage(format!("--response-field got `{}`; {why}", shown(text)))
@@ -169,7 +167,6 @@ impl Inference {
         ];
         Ok(Some(Inference {
             api,
-            api_key: api_key(flags.api_key.as_deref())?,
             has_preflight: !flags.no_preflight,
             is_lenient: flags.lenient,
             response_field_text: flags.response_field.clone(),
@@ -189,6 +186,11 @@ impl Inference {
     }
 }
 
+/// Whether answers can be asked for as streams.
+pub fn can_stream(api: Api) -> bool {
+    api != Api::Embeddings
+}
+
 /// A length, as it is typed.
 pub fn length_text(length: Length) -> String {
     match length {
@@ -199,12 +201,26 @@ pub fn length_text(length: Length) -> String {
     }
 }
 
+/// A format, as it is typed.
+pub fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::JsonLines => "jsonl",
+        Format::Json => "json",
+        Format::Csv => "csv",
+        Format::Tsv => "tsv",
+        Format::Text => "text",
+        Format::Folder => "folder",
+        Format::Parquet => "parquet",
+        Format::ShareGpt => "sharegpt",
+    }
+}
+
 /// A dataset, as it is typed.
 pub fn dataset_text(path: &Path, options: &ReadOptions) -> String {
     let mut text = path.to_string_lossy().into_owned();
     let mut option = |key: &str, value: &str| text.push_str(&format!(",{key}={value}"));
     if let Some(format) = options.format {
-        option("format", format.name());
+        option("format", format_name(format));
     }
     if let Some(limit) = options.limit {
         option("limit", &limit.to_string());
@@ -223,6 +239,8 @@ fn api(
 ) -> Result<Option<(Api, bool)>, Error> {
     let flags = &load.inference;
     let typed = optional(&flags.api, |text| parse("--api", text, Api::FORM, Api::parse))?;
+    let is_template = flags.dataset.is_some() && has_placeholders(load, urls);
+    let typed = typed.or(is_template.then_some(Api::Template));
     let first = given(flags);
     if typed == Some(Api::Raw) && flags.dataset.is_none() {
         return match first {
@@ -246,6 +264,12 @@ fn api(
     }
     Ok((reason.is_some() || by_url)
         .then(|| (typed.or(by_path).unwrap_or(Api::Chat), typed.is_some() || by_path.is_some())))
+}
+
+/// Whether a `{{column}}` stands in what was typed.
+fn has_placeholders(load: &LoadFlags, urls: &[Url]) -> bool {
+    let texts = load.header.iter().chain(&load.body);
+    urls.iter().any(Url::has_placeholders) || texts.into_iter().any(|text| text.contains("{{"))
 }
 
 /// The first flag that only an inference run has, but for `--api`.
@@ -314,8 +338,8 @@ fn prompts(load: &LoadFlags, api: Api) -> Result<Prompts, Error> {
     }
     match (api, has_body) {
         (Api::Template, _) => Err(Error::usage(
-            "--api template needs --dataset, the rows, and -b or --body-file with their columns, \
-             as in -b '{\"q\": \"{{question}}\"}'",
+            "--api template needs --dataset, the rows whose columns stand in the body, as in -b \
+             '{\"q\": \"{{question}}\"}', in the URL or in a header",
         )),
         (_, true) => match first(&of_synthetic) {
             Some(flag) => Err(Error::usage(format!(

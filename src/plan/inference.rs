@@ -172,9 +172,20 @@ pub fn table(
         }
         (Asked::Rows(rows), Some(run)) => {
             let samples = &rows.dataset.samples;
-            let table_rows = Rows { api: run.api, sampling: &run.sampling, samples };
             let answers = answers(config, run);
-            request::table_of_rows(config, embedded, &table_rows, &answers, progress)
+            if !matches!(run.prompts, Prompts::Body) {
+                let rows = Rows { api: run.api, sampling: &run.sampling, samples };
+                return request::table_of_rows(config, embedded, &rows, &answers, progress);
+            }
+            // The body is sent as it is, to the place of its kind.
+            let mut config = config.clone();
+            for url in &mut config.urls {
+                url.path = run.api.endpoint_path(&url.path).map_err(|why| {
+                    Error::usage(format!("URL `{}` {why}", url.redacted()))
+                })?;
+            }
+            let rows = Rows { api: Api::Raw, sampling: &run.sampling, samples };
+            request::table_of_rows(&config, embedded, &rows, &answers, progress)
         }
         (Asked::Rows(_), None) => request::table(config, embedded),
     }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::without_nulls;
-use crate::config::inference::{Inference, Prompts, length_text};
+use crate::config::inference::{Inference, Prompts, format_name, length_text};
 use crate::config::{Config, unit};
 
 /// What each body asks for.
@@ -43,7 +43,7 @@ pub fn datasets(config: &Config) -> Vec<Value> {
             "name": path.file_stem().map(|name| name.to_string_lossy()),
             "type": "performance",
             "path": path.to_string_lossy(),
-            "format": options.format.map(|format| format.name()),
+            "format": options.format.map(format_name),
             "samples": options.limit,
             "parser": (!options.columns.is_empty()).then(|| {
                 options.columns.iter().map(|(role, name)| (role.clone(), json!(name))).collect()
