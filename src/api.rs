@@ -3,7 +3,8 @@
 //!
 //! Pure: words, paths and rows in, bytes out. [`crate::request`] puts the bytes behind a head and
 //! into the table of a run.
-#![expect(dead_code, unused_imports, reason = "the flags of inference runs come next")]
+#![cfg_attr(not(test), expect(dead_code, reason = "the flags of inference runs come next"))]
+#![expect(unused_imports, reason = "the flags of inference runs come next")]
 
 mod body;
 mod field;
@@ -197,4 +198,107 @@ pub struct Sampling {
     /// over them. Objects are merged member by member; anything else replaces, and `null` takes out
     /// a member that is there.
     pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Api; 6] =
+        [Api::Chat, Api::Completions, Api::Generate, Api::Embeddings, Api::Raw, Api::Template];
+
+    #[test]
+    fn each_kind_has_one_word_and_its_aliases() {
+        for api in ALL {
+            assert_eq!(Api::parse(api.name()), Some(api));
+            assert!(Api::FORM.contains(api.name()));
+        }
+        for (word, api) in [
+            ("openai_completions", Some(Api::Completions)),
+            ("OpenAI", Some(Api::Chat)),
+            ("chat", Some(Api::Chat)),
+            ("embeddings", Some(Api::Embeddings)),
+            ("openai ", None),
+            ("", None),
+            ("vllm", None),
+        ] {
+            assert_eq!(Api::parse(word), api, "{word:?}");
+        }
+    }
+
+    #[test]
+    fn a_base_url_is_completed_and_a_whole_one_is_kept() {
+        for (api, typed, path) in [
+            (Api::Chat, "/", "/v1/chat/completions"),
+            (Api::Chat, "/v1", "/v1/chat/completions"),
+            (Api::Chat, "/v1/", "/v1/chat/completions"),
+            (Api::Chat, "/v1/chat/completions", "/v1/chat/completions"),
+            (Api::Chat, "/v1/chat/completions/", "/v1/chat/completions/"),
+            (Api::Chat, "/proxy", "/proxy/v1/chat/completions"),
+            (Api::Chat, "/proxy/v1/", "/proxy/v1/chat/completions"),
+            (Api::Chat, "/api/v3", "/api/v3/chat/completions"),
+            (Api::Chat, "/vllm", "/vllm/v1/chat/completions"),
+            (Api::Chat, "/v1?a=b/v2", "/v1/chat/completions?a=b/v2"),
+            (
+                Api::Chat,
+                "/d/x/chat/completions?api-version=1",
+                "/d/x/chat/completions?api-version=1",
+            ),
+            (Api::Completions, "/v1", "/v1/completions"),
+            (Api::Completions, "/v1/completions", "/v1/completions"),
+            (Api::Embeddings, "/", "/v1/embeddings"),
+            (Api::Generate, "/", "/generate"),
+            (Api::Generate, "/v1/", "/generate"),
+            (Api::Generate, "/proxy/v1", "/proxy/generate"),
+            (Api::Generate, "/proxy/generate", "/proxy/generate"),
+            (Api::Raw, "/v1", "/v1"),
+            (Api::Template, "/u/{{id}}?x", "/u/{{id}}?x"),
+        ] {
+            assert_eq!(api.endpoint_path(typed).as_deref(), Ok(path), "{api:?} {typed}");
+        }
+    }
+
+    #[test]
+    fn the_url_of_another_kind_is_refused() {
+        for (api, typed, says) in [
+            (Api::Chat, "/v1/completions", "--api openai-completions"),
+            (Api::Completions, "/v1/chat/completions", "--api openai,"),
+            (Api::Embeddings, "/generate", "--api sglang"),
+        ] {
+            let error = api.endpoint_path(typed).expect_err(typed);
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn side_requests_find_the_root_of_the_server() {
+        for (typed, prefix, version) in [
+            ("/", "", "/v1"),
+            ("/v1/", "", "/v1"),
+            ("/v1/chat/completions", "", "/v1"),
+            ("/proxy/v2/embeddings?x=/v9", "/proxy", "/v2"),
+            ("/proxy", "/proxy", "/v1"),
+            ("/generate", "", "/v1"),
+            ("/v/vx", "/v/vx", "/v1"),
+        ] {
+            assert_eq!(Root::of(typed), Root { prefix, version }, "{typed}");
+        }
+    }
+
+    #[test]
+    fn answers_are_read_by_the_kind_unless_a_field_is_named() {
+        let formats = ALL.map(|api| api.answer_format(None));
+        let expected = [
+            AnswerFormat::Chat,
+            AnswerFormat::Completions,
+            AnswerFormat::Generate,
+            AnswerFormat::Embeddings,
+            AnswerFormat::Plain,
+            AnswerFormat::Plain,
+        ];
+        assert_eq!(formats, expected);
+        let steps = parse_field("a[1]").expect("valid");
+        let format = Api::Template.answer_format(Some(&steps));
+        assert_eq!(format, AnswerFormat::Field(steps.into()));
+    }
 }

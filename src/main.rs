@@ -10,6 +10,7 @@
 
 #[cfg(target_os = "linux")]
 mod ab;
+#[cfg(target_os = "linux")]
 mod api;
 #[cfg(target_os = "linux")]
 mod cli;

@@ -205,7 +205,8 @@ fn without_a_url_the_embedded_endpoint_is_the_target() {
         &AnswerPlan::PLAIN,
         &|_| {},
         &resolve,
-    ).expect("valid");
+    )
+    .expect("valid");
     assert_eq!(table.targets[0].address, Address::Inet(address));
     assert!(String::from_utf8_lossy(&table.arena).contains("Host: 127.0.0.1:4321\r\n"));
 }
@@ -242,4 +243,235 @@ fn secrets_are_not_in_debug_texts() {
     // The query is part of the request line; only what is written for people masks it.
     assert_eq!(text.matches("geheim").count(), 1, "{text}");
     assert!(!config.urls[0].redacted().contains("geheim"));
+}
+
+fn columns(value: Value) -> Sample {
+    let Value::Object(columns) = value else { panic!("{value} is no object") };
+    Sample { columns, ..Sample::default() }
+}
+
+fn asked(text: &str) -> Sample {
+    Sample { prompt: Prompt::Text(text.into()), ..Sample::default() }
+}
+
+fn table_of(config: &Config, api: Api, samples: &[Sample]) -> Result<RequestTable, Error> {
+    let sampling = Sampling { model: Some("m".into()), stream: true, ..Sampling::default() };
+    let rows = Rows { api, sampling: &sampling, samples };
+    table_with(config, None, Some(&rows), &AnswerPlan::PLAIN, &|_| {}, &resolve)
+}
+
+fn texts(table: &RequestTable) -> Vec<String> {
+    let bytes = table.requests.iter().map(|request| table.arena[request.range.clone()].to_vec());
+    bytes.map(|bytes| String::from_utf8(bytes).expect("UTF-8")).collect()
+}
+
+#[test]
+fn a_row_of_a_chat_is_exactly_this() {
+    let mut config = config(&["http://h:81/v1"]);
+    config.request.api_key = Some(Secret("sk-1".into()));
+    let sample = Sample { prompt_tokens: Some(3), ..asked("é?") };
+    let table = table_of(&config, Api::Chat, &[sample]).expect("valid");
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"é?"}],"stream":true}"#;
+    let length = body.len();
+    let expected = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: h:81\r\nUser-Agent: {USER_AGENT}\r\n\
+         Accept: text/event-stream\r\nAuthorization: Bearer sk-1\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    assert_eq!(texts(&table), [expected]);
+    assert!(table.requests[0].is_stream);
+    assert_eq!(table.requests[0].prompt_tokens, 3);
+    assert!(!format!("{config:?}").contains("sk-1"));
+}
+
+#[test]
+fn the_key_goes_before_the_password_and_a_header_before_both() {
+    let authorization = |line: &[&str]| {
+        let mut config = config(line);
+        config.request.api_key = Some(Secret("k".into()));
+        let table = table_of(&config, Api::Chat, &[asked("a")]).expect("valid");
+        let text = texts(&table).remove(0);
+        let fields = text.lines().filter(|line| line.to_lowercase().starts_with("authorization"));
+        fields.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(authorization(&["http://u:p@h/", "-a", "x:y"]), ["Authorization: Bearer k"]);
+    let given = ["http://h/", "-H", "authorization: Bearer mine"];
+    assert_eq!(authorization(&given), ["authorization: Bearer mine"]);
+    for key in ["", "a b", "a\r\nX: y", "ä"] {
+        let api_key = Some(Secret(key.into()));
+        let shape = RequestShape { api_key, ..RequestShape::default() };
+        let error = shape.check(false).expect_err(key).to_string();
+        assert!(error.contains("--api-key got `<redacted>`"), "{error}");
+    }
+}
+
+#[test]
+fn rows_keep_their_order_and_urls_take_turns() {
+    let config = config(&["http://a/", "http://b/", "http://c/"]);
+    let samples: Vec<Sample> = (0..540).map(|i| asked(&format!("row-{i}."))).collect();
+    let table = table_of(&config, Api::Completions, &samples).expect("valid");
+    assert_eq!((table.requests.len(), table.targets.len()), (540, 1), "they share an address");
+    let hosts: Vec<String> = texts(&table)
+        .iter()
+        .enumerate()
+        .map(|(i, text)| {
+            assert!(
+                text.ends_with(&format!(r#"{{"model":"m","prompt":"row-{i}.","stream":true}}"#))
+            );
+            text.lines().nth(1).expect("a Host field").to_owned()
+        })
+        .collect();
+    assert_eq!(hosts[..6], ["a", "b", "c", "b", "c", "a"].map(|host| format!("Host: {host}")));
+    for host in ["a", "b", "c"] {
+        let own = |parity| {
+            let own = hosts
+                .iter()
+                .enumerate()
+                .filter(|(i, own)| i % 2 == parity && **own == format!("Host: {host}"));
+            own.count()
+        };
+        assert_eq!((own(0), own(1)), (90, 90), "rows that alternate are dealt out evenly");
+    }
+    // Fewer rows than URLs: each URL is there once.
+    let table = table_of(&config, Api::Completions, &samples[..2]).expect("valid");
+    let ends: Vec<bool> = texts(&table).iter().map(|text| text.contains("row-0.")).collect();
+    assert_eq!(ends, [true, false, true]);
+}
+
+#[test]
+fn columns_stand_in_path_query_headers_and_body() {
+    let line = [
+        "http://h/u/{{id}}?q={{name}}",
+        "-H",
+        "X-Id: <{{id}}>",
+        "-b",
+        r#"{"name":"{{name}}","tags":{{tags}},"deep":{"id":{{id}}}}"#,
+    ];
+    let config = config(&line);
+    assert!(has_placeholders(&config));
+    let samples = [
+        columns(json!({"id": 1, "name": "a b\"", "tags": [1, "x"]})),
+        columns(json!({"id": "p/2", "name": "ä", "tags": null})),
+    ];
+    let table = table_of(&config, Api::Template, &samples).expect("valid");
+    let texts = texts(&table);
+    for (text, path, header, body) in [
+        (&texts[0], "/u/1?q=a%20b%22", "<1>", r#"{"name":"a b\"","tags":[1,"x"],"deep":{"id":1}}"#),
+        (
+            &texts[1],
+            "/u/p%2F2?q=%C3%A4",
+            "<p/2>",
+            r#"{"name":"ä","tags":null,"deep":{"id":"p/2"}}"#,
+        ),
+    ] {
+        assert!(text.starts_with(&format!("POST {path} HTTP/1.1\r\nHost: h\r\n")), "{text}");
+        assert!(text.contains(&format!("\r\nX-Id: {header}\r\n\r\n")), "{text}");
+        assert!(text.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{text}");
+        assert!(text.ends_with(&format!("\r\n\r\n{body}")), "{text}");
+    }
+}
+
+#[test]
+fn the_media_type_says_what_columns_look_like_in_a_body() {
+    let samples = [columns(json!({"a": "x&\"y"}))];
+    for (line, body) in [
+        (vec!["-T", "application/x-www-form-urlencoded"], "v=x%26%22y"),
+        (vec!["-T", "text/plain; charset=utf-8"], "v=x&\"y"),
+        (vec!["-H", "content-type: application/problem+json"], "v=\"x&\\\"y\""),
+        (vec![], "v=\"x&\\\"y\""),
+    ] {
+        let line = [vec!["http://h/", "-b", "v={{a}}"], line].concat();
+        let table = table_of(&config(&line), Api::Template, &samples).expect("valid");
+        assert!(texts(&table)[0].ends_with(&format!("\r\n\r\n{body}")), "{body}");
+    }
+}
+
+#[test]
+fn raw_rows_bring_their_bodies_or_take_that_of_the_run() {
+    let samples = [
+        Sample { prompt: Prompt::Body(b"{{own}}".to_vec()), ..Sample::default() },
+        Sample::default(),
+    ];
+    let table = table_of(&config(&["http://h/", "-b", "{{run}}"]), Api::Raw, &samples);
+    let texts = texts(&table.expect("valid"));
+    assert!(texts[0].ends_with("\r\n\r\n{{own}}") && texts[1].ends_with("\r\n\r\n{{run}}"));
+    let table = table_of(&config(&["http://h/"]), Api::Raw, &samples).expect("valid");
+    let methods: Vec<bool> =
+        self::texts(&table).iter().map(|text| text.starts_with("POST ")).collect();
+    assert_eq!(methods, [true, false], "a row without a body is a GET");
+}
+
+#[test]
+fn what_is_wrong_with_a_row_is_told_with_its_number() {
+    let good = columns(json!({"a": "x"}));
+    let bad = columns(json!({"b": "x\r\ny"}));
+    let message = |line: &[&str], api, samples: &[Sample]| {
+        let error = table_of(&config(line), api, samples).expect_err("wrong");
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    };
+    let rows = [good, bad];
+    let unknown = "row 2 has no column `a`; its columns: b";
+    assert_eq!(message(&["http://h/{{a}}"], Api::Template, &rows), unknown);
+    assert_eq!(message(&["http://h/", "-b", "{{a}}"], Api::Template, &rows), unknown);
+    let cut = message(&["http://h/", "-H", "X: {{b}}"], Api::Template, &rows[1..]);
+    assert!(cut.starts_with("row 1 has '\\r' in the column `b`"), "{cut}");
+    let chat = message(&["http://h/"], Api::Chat, &[asked("a"), Sample::default()]);
+    assert!(chat.starts_with("row 2 has no prompt"), "{chat}");
+    let body = message(&["http://h/", "-b", "x"], Api::Chat, &rows);
+    assert!(body.contains("leave -b and --body-file out"), "{body}");
+    let open = message(&["http://h/", "-b", "{{a"], Api::Template, &rows);
+    assert!(open.starts_with("the body has {{ at position 1"), "{open}");
+    let kind = message(&["http://h/v1/completions"], Api::Chat, &rows);
+    assert!(kind.starts_with("URL `http://h/v1/completions` is an endpoint"), "{kind}");
+    let error = table(&["http://h/{{a}}"]).expect_err("no rows").to_string();
+    assert!(error.contains("add --dataset"), "{error}");
+    let without = text(&["http://h/", "-H", "X: {{a}}", "-b", "{{a}}"]);
+    assert!(without.contains("X: {{a}}\r\n") && without.ends_with("{{a}}"), "as typed");
+}
+
+#[test]
+fn a_line_of_targets_is_its_own_request() {
+    let line = |method: &str, url: &str, headers: &[(&str, &str)], body: &str| TargetLine {
+        method: method.into(),
+        url: url.into(),
+        headers: headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+        body: body.into(),
+    };
+    let config = config(&["-H", "X: run", "-H", "Y: run", "-a", "u:p"]);
+    let build = |lines: &[TargetLine]| {
+        table_of_targets_with(&config, lines, &AnswerPlan::PLAIN, &|_| {}, &resolve)
+    };
+    let lines = [
+        line("GET", "http://a/1?x", &[], ""),
+        line("PUT", "http://b:81/2", &[("x", "own"), ("Host", "c"), ("X", "two")], "{{b}}"),
+        line("HEAD", "http://a/3", &[], ""),
+    ];
+    let table = build(&lines).expect("valid");
+    let agent = agent();
+    let basic = "Authorization: Basic dTpw\r\n";
+    assert_eq!(
+        texts(&table),
+        [
+            format!("GET /1?x HTTP/1.1\r\nHost: a\r\n{agent}{basic}X: run\r\nY: run\r\n\r\n"),
+            format!(
+                "PUT /2 HTTP/1.1\r\n{agent}{basic}Content-Type: application/json\r\n\
+                 Content-Length: 5\r\nx: own\r\nHost: c\r\nX: two\r\nY: run\r\n\r\n{{{{b}}}}"
+            ),
+            format!("HEAD /3 HTTP/1.1\r\nHost: a\r\n{agent}{basic}X: run\r\nY: run\r\n\r\n"),
+        ]
+    );
+    let facts: Vec<(u32, bool)> =
+        table.requests.iter().map(|request| (request.target, request.is_head)).collect();
+    assert_eq!(facts, [(0, false), (1, false), (0, true)]);
+    for (bad, says) in [
+        (line("GET", "/x", &[], ""), "target 2: URL `/x` has no scheme"),
+        (line("GE T", "http://h/", &[], ""), "target 2: "),
+        (line("GET", "http://h/", &[("a b", "x")], ""), "target 2: `a b: ...`; allowed"),
+        (line("GET", "http://h/", &[("A", "geheim\nx")], ""), "target 2: `A: ...` with '\\n'"),
+        (line("GET", "http://h/{{x}}", &[], ""), "target 2: URL"),
+    ] {
+        let error = build(&[lines[0].clone(), bad]).expect_err(says).to_string();
+        assert!(error.starts_with(says) && !error.contains("geheim"), "{error}");
+    }
 }

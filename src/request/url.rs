@@ -386,6 +386,23 @@ mod tests {
     }
 
     #[test]
+    fn a_column_may_stand_in_path_and_query_and_nowhere_else() {
+        for (text, path) in [
+            ("http://h/{{a}}", "/{{a}}"),
+            ("http://h/x{{a[0]|b}}y?q={{c}}&{{d}}", "/x{{a[0]|b}}y?q={{c}}&{{d}}"),
+        ] {
+            let url = Url::parse(text).expect(text);
+            assert_eq!(url.path, path);
+            assert!(url.has_placeholders());
+        }
+        assert!(!Url::parse("http://h/a").expect("valid").has_placeholders());
+        for text in ["http://{{a}}/", "http://h/{{}}", "http://h/{{a}", "http://h/{{{a}}}"] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+        assert!(Url::parse("http://h/{{ a }}").expect_err("a blank").contains("write %20"));
+    }
+
+    #[test]
     fn names_of_secrets_are_known_and_ordinary_names_are_not() {
         for name in [
             "Authorization",
