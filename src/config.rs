@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::shard::WIRE_STAMPS_TLS;
 use loadgen_shards::tls::TlsOptions;
 
 use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve};
@@ -42,6 +43,8 @@ pub struct Config {
     pub common: CommonConfig,
     /// Which load.
     pub command: LoadCommand,
+    /// How TLS is spoken to https URLs.
+    pub tls: TlsOptions,
     /// What is loaded, in turn; empty: the endpoint embedded in this process.
     pub urls: Vec<Url>,
     /// When requests are due; `None` in closed loop.
@@ -78,8 +81,6 @@ pub struct Config {
     pub inference: Option<Inference>,
     /// A file of requests, in place of URLs.
     pub targets: Option<PathBuf>,
-    /// For https.
-    pub tls: TlsOptions,
     /// Statuses that count as success, inclusive.
     pub accept_status: (u16, u16),
     /// Other places to connect to, first match wins.
@@ -369,6 +370,9 @@ impl Config {
 
     /// Where it goes: what is right alone and wrong together.
     fn check_transport(&self) -> Result<(), Error> {
+        if self.wire_stamps.is_some() && self.urls.iter().any(|url| url.is_https) {
+            return Err(Error::usage(WIRE_STAMPS_TLS));
+        }
         let is_embedded = self.is_embedded();
         if self.targets.is_some() {
             let has_body = self.request.body.is_some() || self.request.body_file.is_some();

@@ -77,6 +77,7 @@ pub fn urls(config: &Config, embedded: Option<SocketAddr>) -> Vec<Url> {
     match embedded {
         Some(address) if config.urls.is_empty() => vec![Url {
             host: address.ip().to_string(),
+            is_https: false,
             port: address.port(),
             path: "/".into(),
             user_info: None,

@@ -11,9 +11,9 @@
 //! ```text
 //!  3  shard
 //!  2  reactor phase sim timer
-//!  1  sys/uring sys/epoll pool connection recorder record tls
+//!  1  sys/uring sys/epoll pool connection recorder record
 //!  0  sys/socket cpu http1 failure event token query clock wheel schedule order margin
-//!     realtime histogram answer chunk sse
+//!     realtime histogram answer chunk sse tls
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
@@ -46,5 +46,6 @@ pub mod sim;
 )]
 pub mod sys;
 pub mod timer;
+pub mod tls;
 pub mod token;
 pub mod wheel;

@@ -109,8 +109,6 @@ counters! {
     completed,
     /// Completed queries that kept every goal of the run (`--goodput`).
     good,
-    /// Completed queries of which it cannot be said, as nobody counted their tokens.
-    good_unknown,
     /// Queries that ended in a failure (of any kind).
     failed,
     /// Queries given up by us: hard stop.
@@ -229,6 +227,9 @@ counters! {
     tpot_undefined,
     /// Records of queries that found no room on their way to the file.
     records_dropped,
+    /// Completed queries of which it cannot be said whether they are good, as nobody counted their
+    /// tokens.
+    good_unknown,
 }
 
 /// Where the time of completed queries went, by latency: the buckets are coarse (6 %), the sums

@@ -6,6 +6,7 @@
 //! schedule ─▶ arrivals.rs  the instants that are this shard's
 //!             issue.rs     a query is claimed or due, waits, is bound, stamped and sent
 //! events   ─▶ exchange.rs  it is answered or fails; connections come and go
+//!             secure.rs    the same through TLS: handshakes, what is decrypted
 //!             wire.rs      kernel stamps of sampled queries beside ours
 //! ```
 //!
@@ -16,6 +17,7 @@ mod arrivals;
 mod control;
 mod exchange;
 mod issue;
+mod secure;
 mod wire;
 
 use std::collections::VecDeque;
@@ -36,11 +38,12 @@ use crate::phase::{
     Command, FitSample, Goals, Live, Message, Overload, PhasePlan, Positions, Timeouts, Wait,
 };
 use crate::pool::Pool;
-use crate::query::RequestTable;
+use crate::query::{RequestTable, Target};
 use crate::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig, ReactorCounters};
 use crate::recorder::Recording;
 use crate::sys::affinity;
 use crate::timer::Dispatch;
+use crate::tls::TlsTarget;
 use crate::wheel::Wheel;
 
 use arrivals::{Arrivals, Ring};
@@ -76,6 +79,12 @@ pub struct ShardPlan {
     pub clock: Calibration,
     /// Every so many positions get kernel stamps of the send and the receive; at least 1.
     pub wire_stamps: Option<u32>,
+}
+
+impl ShardPlan {
+    fn has_tls(&self) -> bool {
+        self.table.targets.iter().any(|target| target.tls.is_some())
+    }
 }
 
 /// A shard's ends of the channels to control.
@@ -165,6 +174,8 @@ pub struct Shard {
     connections: Box<[Connection]>,
     pool: Pool,
     wheel: Wheel,
+    /// TLS to each target, with the sessions of this shard.
+    tls: Box<[Option<TlsTarget>]>,
     plan: ShardPlan,
     link: Link,
     /// The stamp of the last turn: the time that decisions of the loop are based on.
@@ -220,7 +231,12 @@ pub fn spawn(plan: ShardPlan, link: Link) -> std::io::Result<JoinHandle<()>> {
             clock: plan.clock,
             wire_stamps: plan.wire_stamps.is_some(),
         };
-        match Reactor::new(&config, &plan.table.targets) {
+        let is_stamped_tls = plan.wire_stamps.is_some() && plan.has_tls();
+        let reactor = match is_stamped_tls {
+            false => Reactor::new(&config, &plan.table.targets),
+            true => Err(WIRE_STAMPS_TLS.to_owned()),
+        };
+        match reactor {
             Ok(reactor) => Shard::new(ShardPlan { core, ..plan }, link, reactor).run(),
             Err(reason) => {
                 let _ = link.messages.send(Message::Refused { shard: plan.index, reason });
@@ -234,6 +250,8 @@ impl Shard {
     pub fn new(plan: ShardPlan, mut link: Link, reactor: Reactor) -> Shard {
         let targets = plan.table.targets.len() as u32;
         let slots = plan.slots_per_target * targets;
+        assert!(!plan.has_tls() || reactor.report().name != "sim", "TLS needs a real endpoint");
+        let own_sessions = |target: &Target| target.tls.as_ref().map(TlsTarget::with_own_sessions);
         let now_ns = reactor.now_ns();
         let mut recording = Box::<Recording>::default();
         recording.begin(NO_PHASE, now_ns);
@@ -243,6 +261,7 @@ impl Shard {
                 .collect(),
             pool: Pool::new(targets, plan.slots_per_target),
             wheel: Wheel::new(slots, now_ns),
+            tls: plan.table.targets.iter().map(own_sessions).collect(),
             now_ns,
             turns: 0,
             active: None,
@@ -442,6 +461,9 @@ struct Turn {
     events: usize,
 }
 
+/// Why stamps of the kernel and TLS do not go together.
+pub const WIRE_STAMPS_TLS: &str = "--wire-stamps stamps bytes of a request, and TLS sends others: \
+    measure http:// or leave it out";
 /// With so much time until the next instant the schedule is drawn ahead, a few entries a turn.
 const DRAW_AHEAD_NS: u64 = 2_000;
 const DRAWS_PER_TURN: usize = 4;
