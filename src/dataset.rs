@@ -2,7 +2,7 @@
 //!
 //! A row becomes a [`Sample`]; what a request of it looks like on the wire is the business of
 //! [`crate::api`]. Everything is read before the run.
-#![expect(dead_code, reason = "the requests of inference runs come next")]
+
 
 mod length;
 mod synthetic;
@@ -15,9 +15,7 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 
 pub use length::Length;
-#[expect(unused_imports, reason = "the flags of inference runs come next")]
 pub use synthetic::{Synthetic, count_tokens, synthetic};
-#[expect(unused_imports, reason = "--targets comes next")]
 pub use targets::{TargetLine, read_targets};
 
 /// One row.

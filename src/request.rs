@@ -2,7 +2,7 @@
 //! shards share.
 //!
 //! Called by [`crate::plan`]. Everything is resolved, read and rendered here, once, before the run.
-#![expect(dead_code, reason = "the flags of inference runs come next")]
+
 
 mod arena;
 mod content;

@@ -16,24 +16,24 @@ use std::time::{Duration, Instant};
 
 use loadgen_shards::http1::{Carry, ResponseParser, Step};
 use loadgen_shards::query::{Address, Target};
-use loadgen_shards::tls::{self, TlsPlan};
+use loadgen_shards::tls::{Refusal, TlsTarget};
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::request::url::Url;
 use crate::request;
+use crate::request::url::Url;
 
-pub use answers::{Answered, answered, models};
+pub use answers::{Answered, answered, events, models};
 
 /// Where side requests go, and for how long and how much.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// As the load connects, but for its source address.
     address: Address,
-    /// For https, with the host that is asked for.
-    tls: Option<(TlsPlan, String)>,
+    /// For https.
+    tls: Option<TlsTarget>,
     /// Header fields of the load's requests without those of a body, each with its line end: Host
     /// and the key among them.
     fields: String,
@@ -156,31 +156,13 @@ impl Side {
         let head = String::from_utf8_lossy(&table.arena[table.requests[0].range.clone()]);
         let fields = head.split_once("\r\n").map_or("", |(_, fields)| fields);
         let fields = fields.strip_suffix("\r\n").unwrap_or(fields).to_owned();
-        Side::connecting(config, &table.targets[0], Some(url), timeout, fields)
+        Ok(Side { fields, ..Side::to_target(&table.targets[0], timeout) })
     }
 
     /// To a target of the load, for requests of the load as they stand.
-    pub fn to_target(
-        config: &Config,
-        target: &Target,
-        url: Option<&Url>,
-        timeout: Duration,
-    ) -> Result<Side, Error> {
-        Side::connecting(config, target, url, timeout, String::new())
-    }
-
-    fn connecting(
-        config: &Config,
-        target: &Target,
-        url: Option<&Url>,
-        timeout: Duration,
-        fields: String,
-    ) -> Result<Side, Error> {
-        let tls = match url.filter(|url| url.is_https) {
-            Some(url) => Some((TlsPlan::new(&config.tls).map_err(Error::usage)?, url.host.clone())),
-            None => None,
-        };
-        Ok(Side { address: target.address.clone(), tls, fields, timeout })
+    pub fn to_target(target: &Target, timeout: Duration) -> Side {
+        let Target { address, tls, .. } = target.clone();
+        Side { address, tls, fields: String::new(), timeout }
     }
 
     /// A GET.
@@ -215,28 +197,21 @@ impl Side {
             true => Unanswered::Timeout(self.timeout),
             false => Unanswered::Connect(error.to_string()),
         };
-        let socket = match (&self.address, &self.tls) {
-            (Address::Inet(address), _) => {
-                TcpStream::connect_timeout(address, left(deadline)).map_err(told)?
+        let socket = match &self.address {
+            Address::Inet(address) => {
+                let socket = TcpStream::connect_timeout(address, left(deadline)).map_err(told)?;
+                socket.set_nodelay(true).map_err(told)?;
+                Socket::Tcp(socket)
             }
-            (Address::Unix(path), None) => {
-                return UnixStream::connect(path).map(Stream::Unix).map_err(told);
-            }
-            (Address::Unix(_), Some(_)) => {
-                return Err(Unanswered::Connect("TLS over a unix socket".to_owned()));
-            }
+            Address::Unix(path) => Socket::Unix(UnixStream::connect(path).map_err(told)?),
         };
-        socket.set_nodelay(true).map_err(told)?;
-        let Some((plan, host)) = &self.tls else { return Ok(Stream::Tcp(socket)) };
-        let mut stream = plan.client_stream(socket, host).map_err(Unanswered::Connect)?;
+        let Some(tls) = &self.tls else { return Ok(Stream::Plain(socket)) };
+        let refused = |refusal: Refusal| Unanswered::Connect(refusal.text);
+        let mut stream = tls.client_stream(socket).map_err(refused)?;
         while stream.conn.is_handshaking() {
-            arm_tcp(&stream.sock, deadline).map_err(told)?;
-            stream.conn.complete_io(&mut stream.sock).map_err(|error| {
-                match tls::stream_error(&error) {
-                    Some(refusal) => Unanswered::Connect(refusal.text),
-                    None => told(error),
-                }
-            })?;
+            stream.sock.arm(deadline).map_err(told)?;
+            let step = stream.conn.complete_io(&mut stream.sock);
+            step.map_err(|error| Refusal::of_stream(&error).map_or_else(|| told(error), refused))?;
         }
         Ok(Stream::Tls(Box::new(stream)))
     }
@@ -322,36 +297,34 @@ impl Reply {
 
 /// A connection.
 enum Stream {
+    Plain(Socket),
+    Tls(Box<StreamOwned<ClientConnection, Socket>>),
+}
+
+enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
     /// The next read or write ends by the deadline.
     fn arm(&self, deadline: Instant) -> io::Result<()> {
         match self {
-            Stream::Tcp(socket) => arm_tcp(socket, deadline),
-            Stream::Tls(stream) => arm_tcp(&stream.sock, deadline),
-            Stream::Unix(socket) => {
-                let left = Some(left(deadline));
-                socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
-            }
+            Stream::Plain(socket) => socket.arm(deadline),
+            Stream::Tls(stream) => stream.sock.arm(deadline),
         }
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Stream::Tcp(socket) => socket.write_all(bytes),
-            Stream::Unix(socket) => socket.write_all(bytes),
+            Stream::Plain(socket) => socket.write_all(bytes),
             Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         }
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(socket) => socket.read(buffer),
-            Stream::Unix(socket) => socket.read(buffer),
+            Stream::Plain(socket) => socket.read(buffer),
             Stream::Tls(stream) => stream.read(buffer),
         }
     }
@@ -365,9 +338,40 @@ impl Stream {
     }
 }
 
-fn arm_tcp(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
-    let left = Some(left(deadline));
-    socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
+impl Socket {
+    fn arm(&self, deadline: Instant) -> io::Result<()> {
+        let left = Some(left(deadline));
+        match self {
+            Socket::Tcp(socket) => {
+                socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
+            }
+            Socket::Unix(socket) => {
+                socket.set_read_timeout(left).and_then(|()| socket.set_write_timeout(left))
+            }
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.read(buffer),
+            Socket::Unix(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.write(buffer),
+            Socket::Unix(socket) => socket.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Never 0, which would mean no limit.

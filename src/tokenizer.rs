@@ -1,6 +1,6 @@
 //! Tokenizers: those of OpenAI are built in, others come from a `tokenizer.json` on this host.
 //! Nothing is fetched from a network.
-#![expect(dead_code, reason = "the flags of inference runs come next")]
+
 
 use std::path::Path;
 

@@ -7,6 +7,7 @@
 
 mod inference;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use loadgen_shards::order::Order;
@@ -396,7 +397,9 @@ fn transport(config: &Config) -> Transport {
 }
 
 fn tls(options: &TlsOptions) -> Value {
-    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy());
+    fn path(path: &Option<PathBuf>) -> Option<Cow<'_, str>> {
+        path.as_ref().map(|path| path.to_string_lossy())
+    }
     let entry = json!({
         "cacert": path(&options.cacert),
         "cert": path(&options.cert),

@@ -20,8 +20,8 @@ use crate::error::{Error, shown};
 use crate::request::url::{Secret, Url};
 
 /// Trust and identity of https connections. The files are read by the plan.
-pub fn tls(flags: &TlsFlags, urls: &[Url]) -> Result<TlsOptions, Error> {
-    let TlsFlags { cacert, cert, key, sni, insecure } = flags.clone();
+pub fn tls(load: &LoadFlags, urls: &[Url]) -> Result<TlsOptions, Error> {
+    let TlsFlags { cacert, cert, key, sni, insecure } = load.tls.clone();
     let given = [
         ("--cacert", cacert.is_some()),
         ("--cert", cert.is_some()),
@@ -29,7 +29,8 @@ pub fn tls(flags: &TlsFlags, urls: &[Url]) -> Result<TlsOptions, Error> {
         ("--sni", sni.is_some()),
         ("-k (--insecure)", insecure),
     ];
-    let is_used = urls.iter().any(|url| url.is_https);
+    // What targets need is seen when they are read.
+    let is_used = urls.iter().any(|url| url.is_https) || load.inference.targets.is_some();
     if let (false, Some((flag, _))) = (is_used, given.iter().find(|(_, is_given)| *is_given)) {
         return Err(Error::usage(format!("{flag} needs a URL that begins with https://")));
     }

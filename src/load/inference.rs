@@ -46,14 +46,18 @@ pub fn ask(config: &mut Config, embedded: Option<SocketAddr>) -> Result<Option<A
     rows(config).map(|rows| Some(Asked::Rows(rows)))
 }
 
-/// The same for the next run of a command: prompts are made up anew, unless the user chose their
-/// seed; a file is not read again.
-pub fn ask_again(config: &Config, before: Option<&Asked>) -> Result<Option<Asked>, Error> {
-    match &config.inference {
-        Some(Inference { prompts: Prompts::Synthetic(Synthetic { seed: None, .. }), .. }) => {
-            rows(config).map(|rows| Some(Asked::Rows(rows)))
-        }
-        _ => Ok(before.cloned()),
+/// Made-up prompts of the run of this number, from 0, of a command that has several. `None`: it
+/// has those that there are.
+pub fn made_up_anew(config: &mut Config, point: u64) -> Result<Option<Asked>, Error> {
+    let Some(Inference { prompts: Prompts::Synthetic(synthetic), .. }) = &mut config.inference
+    else {
+        return Ok(None);
+    };
+    synthetic.point = point;
+    match (synthetic.seed, point) {
+        // The first run has those of the plan of the whole.
+        (None, 1..) => rows(config).map(|rows| Some(Asked::Rows(rows))),
+        _ => Ok(None),
     }
 }
 
@@ -183,12 +187,11 @@ pub fn preflight(plan: &Plan) -> Result<(), Error> {
     let first = plan.samples(loadgen_shards::phase::PhaseKind::Performance).start as usize;
     let request = &plan.table.requests[first];
     let target = &plan.table.targets[request.target as usize];
-    let url = &plan.config.urls.first();
     let timeout = match plan.timeouts.request_ns {
         0 => PREFLIGHT_TIMEOUT,
         ns => Duration::from_nanos(ns),
     };
-    let side = Side::to_target(&plan.config, target, url.copied(), timeout)?;
+    let side = Side::to_target(target, timeout);
     let place = plan.endpoints.first().map_or("the endpoint", String::as_str);
     let masked = |text: String| printable(&plan.secrets.masked(&text)).to_string();
     let began = Instant::now();
