@@ -104,11 +104,13 @@ pub fn run(mut load: Load, calibrator: Calibrator) -> Result<u8, Error> {
             break;
         }
     }
+    let all: Vec<&Run> = runs.done().iter().map(|done| &done.run).collect();
+    let figures = FIGURES.into_iter().filter(|figure| figure.is_told(&all));
     let experiment = Experiment {
         urls: whole.endpoints.clone(),
         seed: config.common.seed,
         blocks,
-        verdicts: FIGURES.map(|figure| (figure, judge(figure, &plan, runs.done()))).to_vec(),
+        verdicts: figures.map(|figure| (figure, judge(figure, &plan, runs.done()))).collect(),
         judgements: gates.iter().map(|gate| gated(gate, &plan, &runs, believe_all)).collect(),
         plan,
     };

@@ -691,6 +691,9 @@ fn goals(list: &[RequestGoal]) -> Goals {
             RequestFigure::Latency => goals.latency_ns = goal.at_most_ns,
             RequestFigure::Service => goals.service_ns = goal.at_most_ns,
             RequestFigure::Ttfb => goals.ttfb_ns = goal.at_most_ns,
+            RequestFigure::Ttft => goals.ttft_ns = goal.at_most_ns,
+            RequestFigure::ServiceTtft => goals.service_ttft_ns = goal.at_most_ns,
+            RequestFigure::Tpot => goals.tpot_ns = goal.at_most_ns,
         }
     }
     goals

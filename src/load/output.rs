@@ -118,6 +118,7 @@ impl Output {
             failed: 0,
             in_flight: 0,
             backlog: 0,
+            tokens: None,
         });
     }
 
@@ -240,8 +241,10 @@ impl Output {
             for (index, phase) in snapshot.phases.iter().enumerate() {
                 let summary = report::phase_summary(results, index);
                 self.write(files::phase_summary(&phase.name), &summary);
-                let spectrum = hdr::hgrm(phase.sums.headline());
-                self.write(files::phase_hgrm(&phase.name), &spectrum);
+                for (series, distribution) in phase.sums.spectra() {
+                    let spectrum = hdr::hgrm(distribution);
+                    self.write(files::phase_hgrm(&phase.name, series), &spectrum);
+                }
             }
             self.write(files::REPORT, &format!("{}\n{text}", self.header));
         }
@@ -288,6 +291,7 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         slo: plan.slo.clone(),
         fail_if: plan.fail_if.clone(),
         goodput: plan.goodput.clone(),
+        inference: None,
         is_untrusted_allowed: plan.config.common.allow_untrusted,
         phases: plan.phases.clone(),
         precision: plan.precision,
