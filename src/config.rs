@@ -252,7 +252,11 @@ impl Config {
         let fail_if = each(&flags.fail_if, |text| value::bad_sign("--fail-if", text))?;
         let abort_if = each(&flags.abort_if, |text| value::bad_sign("--abort-if", text))?;
         let goodput = optional(&flags.goodput, value::goodput)?.unwrap_or_default();
-        let is_about_tokens = false; // FIXME figures
+        let is_about_tokens = [&slo, &fail_if, &abort_if]
+            .into_iter()
+            .flatten()
+            .any(|expression| expression.metric.is_of_answers())
+            || goodput.iter().any(|goal| goal.figure.is_of_answers());
         let inference = Inference::from_cli(&flags, &urls, is_about_tokens)?;
         let api_key = match inference {
             Some(_) => inference::api_key(flags.inference.api_key.as_deref())?,
