@@ -239,8 +239,7 @@ impl Shared {
             reasoning_tokens: ask.reasoning_tokens,
         };
         let text = words.text(ask.reasoning_tokens, ask.tokens - ask.reasoning_tokens);
-        let reasoning =
-            (ask.reasoning_tokens > 0).then(|| words.text(0, ask.reasoning_tokens));
+        let reasoning = (ask.reasoning_tokens > 0).then(|| words.text(0, ask.reasoning_tokens));
         let body = if ask.call == Call::Generate {
             Profile::generated(meta, &text, usage, Some(ask.finish))
         } else {
@@ -316,8 +315,8 @@ impl Shared {
         let profile = self.config.profile;
         asked.is_last |= profile.closes_on_error();
         let body = profile.error(refusal);
-        let answer =
-            self.whole(asked, refusal.status, ContentType::Json, &body, asked.arrived_ns);
+        let status = profile.status(refusal);
+        let answer = self.whole(asked, status, ContentType::Json, &body, asked.arrived_ns);
         (answer, asked.is_last)
     }
 

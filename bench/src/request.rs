@@ -120,7 +120,11 @@ impl RequestParser {
             self.carry.extend_from_slice(input);
             // Only a line end can complete a head; without this look a head byte by byte costs the
             // square.
-            if memchr::memchr(b'\n', input).is_some() { parse_head(&self.carry, self.routes)? } else { None }
+            if memchr::memchr(b'\n', input).is_some() {
+                parse_head(&self.carry, self.routes)?
+            } else {
+                None
+            }
         };
         if let Some((len, request, body)) = parsed {
             *input = &input[len - carried..];
@@ -136,10 +140,7 @@ impl RequestParser {
 }
 
 /// A head at the front of `bytes`: its length, and what it says. `None`: it goes on.
-fn parse_head(
-    bytes: &[u8],
-    routes: &[Entry],
-) -> Result<Option<(usize, Request, Body)>, Malformed> {
+fn parse_head(bytes: &[u8], routes: &[Entry]) -> Result<Option<(usize, Request, Body)>, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_LIMIT];
     let mut head = httparse::Request::new(&mut []);
     let status = head.parse_with_uninit_headers(bytes, &mut fields).map_err(|_| Malformed)?;

@@ -420,3 +420,134 @@ const EMBEDDING_NUMBERS_LIMIT: u64 = 1 << 20;
 /// A model's name comes back in each chunk.
 const MODEL_BYTES_LIMIT: usize = 256;
 const MODEL_CHARS_SHOWN: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> InferenceConfig {
+        InferenceConfig { max_context: 1000, ..InferenceConfig::default() }
+    }
+
+    fn chat(members: &str) -> String {
+        format!(r#"{{"messages":[{{"role":"user","content":"12345678"}}]{members}}}"#)
+    }
+
+    #[test]
+    fn tokens_and_finish_follow_the_limits() {
+        let cases: &[(&str, Option<u32>, u32, Finish)] = &[
+            ("", None, 128, Finish::Stop),
+            (r#","max_tokens":5"#, None, 5, Finish::Length),
+            (r#","max_tokens":5,"max_completion_tokens":6"#, None, 6, Finish::Length),
+            (r#","max_tokens":null"#, None, 128, Finish::Stop),
+            ("", Some(10), 20, Finish::Stop),
+            (r#","max_tokens":20"#, Some(10), 20, Finish::Length),
+            (r#","max_tokens":21"#, Some(10), 20, Finish::Stop),
+            (r#","max_tokens":19"#, Some(10), 19, Finish::Length),
+            (r#","max_tokens":50,"ignore_eos":true"#, Some(10), 50, Finish::Length),
+            (r#","max_tokens":50,"min_tokens":30"#, Some(10), 30, Finish::Stop),
+            (r#","min_tokens":30"#, Some(10), 30, Finish::Stop),
+            (r#","max_tokens":998"#, None, 998, Finish::Length),
+            ("", Some(5000), 998, Finish::Length),
+        ];
+        for &(members, chunks, tokens, finish) in cases {
+            let config = InferenceConfig { chunks, tokens_per_chunk: 2, ..config() };
+            let ask = read(Route::Chat, chat(members).as_bytes(), &config).expect(members);
+            assert_eq!((ask.tokens, ask.finish), (tokens, finish), "{members} {chunks:?}");
+            assert_eq!(ask.prompt_tokens, 2);
+        }
+    }
+
+    #[test]
+    fn prompts_of_every_form_are_counted() {
+        let chat = |content: &str| {
+            let one = format!(r#"{{"content":{content}}}"#);
+            (Route::Chat, format!(r#"{{"messages":[{{"role":"system","content":null}},{one}]}}"#))
+        };
+        let prompt = |prompt: &str| (Route::Completions, format!(r#"{{"prompt":{prompt}}}"#));
+        let parts =
+            r#"[{"type":"text","text":"12345"},{"type":"image_url","image_url":{"url":"x"}}]"#;
+        for ((route, body), tokens) in [
+            (chat("\"\""), 0),
+            (chat("\"12345\""), 2),
+            (chat(r#""\u00e4\n""#), 1),
+            (chat(parts), 2),
+            (prompt("\"123\""), 1),
+            (prompt("[\"123456789\"]"), 3),
+            (prompt("[1,2,3,4,5]"), 5),
+            (prompt("[[1,2,3]]"), 3),
+            ((Route::Generate, r#"{"text":"12345"}"#.to_owned()), 2),
+            ((Route::Generate, r#"{"input_ids":[7,8,9]}"#.to_owned()), 3),
+        ] {
+            let ask = read(route, body.as_bytes(), &config()).expect(&body);
+            assert_eq!(ask.prompt_tokens, tokens, "{body}");
+        }
+    }
+
+    #[test]
+    fn wrong_requests_are_refused_with_their_reason() {
+        let known = InferenceConfig { model: Some("tiny".to_owned()), ..config() };
+        for (body, status, says) in [
+            ("".to_owned(), 400, "EOF"),
+            ("{".to_owned(), 400, "EOF"),
+            ("[]".to_owned(), 400, "cannot read"),
+            ("{}".to_owned(), 400, "messages is missing"),
+            (r#"{"messages":[]}"#.to_owned(), 400, "messages is missing"),
+            (r#"{"messages":"hi"}"#.to_owned(), 400, "expected a sequence"),
+            (chat(",\"max_tokens\":0"), 400, "at least 1"),
+            (chat(",\"max_tokens\":-1"), 400, "-1"),
+            (chat(",\"max_tokens\":1.5"), 400, "1.5"),
+            (chat(",\"max_tokens\":1e30"), 400, "cannot read"),
+            (chat(",\"n\":2"), 400, "n must be 1"),
+            (chat(",\"stream\":\"yes\""), 400, "boolean"),
+            (chat(",\"model\":\"other\""), 404, "`other` does not exist"),
+            (chat(",\"max_tokens\":999"), 400, "maximum context length is 1000 tokens"),
+            (chat(",\"max_tokens\":18446744073709551615"), 400, "maximum context length"),
+            (chat("} x"), 400, "trailing"),
+            (format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000)), 400, "cannot read"),
+            (chat(&format!(",\"x\":{}", "{\"a\":".repeat(100_000))), 400, "cannot read"),
+            (
+                format!("{{\"messages\":[{{\"content\":{}", "[{\"text\":".repeat(100_000)),
+                400,
+                "recursion",
+            ),
+        ] {
+            let refusal = read(Route::Chat, body.as_bytes(), &known);
+            let refusal = refusal.expect_err(&body[..body.len().min(80)]);
+            assert_eq!(refusal.status, status, "{refusal:?}");
+            assert!(refusal.message.contains(says), "{refusal:?}");
+        }
+        let invalid_utf8 = b"{\"messages\":[{\"content\":\"\xff\"}]}";
+        assert!(read(Route::Chat, invalid_utf8, &known).is_err());
+        let several = br#"{"prompt":["a","b"]}"#;
+        assert!(read(Route::Completions, several, &known).is_err());
+        let mixed = br#"{"prompt":[1,"b"]}"#;
+        assert!(read(Route::Completions, mixed, &known).is_err());
+        let long = chat(&format!(",\"model\":\"{}\"", "m".repeat(10_000)));
+        let refusal = read(Route::Chat, long.as_bytes(), &config()).expect_err("too long");
+        assert!(refusal.message.len() < 200);
+    }
+
+    #[test]
+    fn embeddings_take_one_or_several_inputs() {
+        for (body, inputs, dimensions) in [
+            (r#"{"input":"12345"}"#, &[2][..], 384),
+            (r#"{"input":["1","12345"],"dimensions":8}"#, &[1, 2], 8),
+            (r#"{"input":[1,2,3]}"#, &[3], 384),
+            (r#"{"input":[[1],[1,2]],"encoding_format":"base64"}"#, &[1, 2], 384),
+        ] {
+            let ask = read_embedding(body.as_bytes(), &config()).expect(body);
+            assert_eq!((&*ask.inputs, ask.dimensions), (inputs, dimensions), "{body}");
+            assert_eq!(ask.is_base64, body.contains("base64"));
+        }
+        for body in [
+            "{}",
+            r#"{"input":[]}"#,
+            r#"{"input":"a","dimensions":0}"#,
+            r#"{"input":"a","dimensions":1048577}"#,
+            r#"{"input":"a","encoding_format":"int8"}"#,
+        ] {
+            assert!(read_embedding(body.as_bytes(), &config()).is_err(), "{body}");
+        }
+    }
+}

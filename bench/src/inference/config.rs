@@ -183,7 +183,10 @@ mod tests {
         assert_eq!(config.profile, Profile::LlamaCpp);
         assert_eq!(config.model.as_deref(), Some("tiny"));
         assert_eq!(config.itl, Distribution::Constant(10_000_000));
-        assert_eq!((config.chunks, config.tokens_per_chunk, config.max_context), (Some(20), 4, 2048));
+        assert_eq!(
+            (config.chunks, config.tokens_per_chunk, config.max_context),
+            (Some(20), 4, 2048)
+        );
         let faults = &config.faults;
         let shares = [faults.fail_rate, faults.error_in_stream_rate, faults.truncate_rate];
         assert_eq!((shares, faults.stall_rate), ([0.01, 0.5, 1.0], 0.025));

@@ -62,7 +62,7 @@ fn hash(bytes: &[u8]) -> u64 {
     let fold = |state: u64, word: &[u8; 8]| {
         (state ^ u64::from_le_bytes(*word)).wrapping_mul(WEYL).rotate_left(29)
     };
-    mix(words.fold(bytes.len() as u64, fold))
+    mix(words.fold(mix(bytes.len() as u64), fold))
 }
 
 fn mix(word: u64) -> u64 {
@@ -124,8 +124,9 @@ mod tests {
     #[test]
     fn each_body_is_counted_on_its_own() {
         let occurrences = Occurrences::new();
-        assert_eq!([b"a", b"b", b"a", b"a", b"b"].map(|body| occurrences.next(body)), [
-            0, 0, 1, 2, 1
-        ]);
+        assert_eq!(
+            [b"a", b"b", b"a", b"a", b"b"].map(|body| occurrences.next(body)),
+            [0, 0, 1, 2, 1]
+        );
     }
 }

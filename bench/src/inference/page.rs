@@ -142,7 +142,8 @@ pub(crate) fn tokenize(config: &InferenceConfig, text: &[u8]) -> String {
 pub(crate) fn embeddings(ask: &EmbeddingAsk, model: &str, mut draws: Draws) -> String {
     let mut text = String::from(r#"{"object":"list","data":["#);
     for index in 0..ask.inputs.len() {
-        let numbers = (0..ask.dimensions).map(|_| f32::from((draws.next_u64() >> 56) as i8) / 128.0);
+        let numbers =
+            (0..ask.dimensions).map(|_| f32::from((draws.next_u64() >> 56) as i8) / 128.0);
         let separator = if index > 0 { "," } else { "" };
         let _ = write!(text, r#"{separator}{{"object":"embedding","index":{index},"embedding":"#);
         if ask.is_base64 {
@@ -205,12 +206,8 @@ mod tests {
 
     #[test]
     fn both_forms_of_an_embedding_have_the_same_numbers() {
-        let ask = |is_base64| EmbeddingAsk {
-            model: None,
-            inputs: vec![3, 4],
-            dimensions: 2,
-            is_base64,
-        };
+        let ask =
+            |is_base64| EmbeddingAsk { model: None, inputs: vec![3, 4], dimensions: 2, is_base64 };
         let draws = Draws::of_request(1, b"x", 0);
         let plain = embeddings(&ask(false), "\"m\"", draws.clone());
         let value: serde_json::Value = serde_json::from_str(&plain).expect("JSON");

@@ -149,10 +149,14 @@ impl Profile {
         self == Profile::LlamaCpp
     }
 
+    /// The status of a refusal: TGI has its own for what it cannot accept.
+    pub(crate) fn status(self, refusal: &Refusal) -> u16 {
+        if self == Profile::Tgi && refusal.status == 400 { 422 } else { refusal.status }
+    }
+
     /// A response head.
     pub(crate) fn head(self, head: Head) -> Vec<u8> {
-        let mut text =
-            format!("HTTP/1.1 {} {}\r\n", head.status, reason(head.status)).into_bytes();
+        let mut text = format!("HTTP/1.1 {} {}\r\n", head.status, reason(head.status)).into_bytes();
         let is_stream = head.content == ContentType::EventStream;
         let content = match head.content {
             ContentType::Json if self == Profile::LlamaCpp => "application/json; charset=utf-8",
@@ -248,7 +252,12 @@ impl Profile {
     }
 
     /// An answer of SGLang's `/generate`, or what a chunk of its stream repeats.
-    pub(crate) fn generated(meta: &Meta, text: &str, usage: Usage, finish: Option<Finish>) -> String {
+    pub(crate) fn generated(
+        meta: &Meta,
+        text: &str,
+        usage: Usage,
+        finish: Option<Finish>,
+    ) -> String {
         let finish = match finish {
             None => "null".to_owned(),
             Some(Finish::Stop) => r#"{"type":"stop","matched":2}"#.to_owned(),
@@ -386,9 +395,7 @@ impl Profile {
         if self == Profile::LlamaCpp {
             return format!(r#"{{"finish_reason":{reason},"index":0,"{key}":{payload}}}"#);
         }
-        format!(
-            r#"{{"index":0,"{key}":{payload},"logprobs":null,"finish_reason":{reason}{rest}}}"#
-        )
+        format!(r#"{{"index":0,"{key}":{payload},"logprobs":null,"finish_reason":{reason}{rest}}}"#)
     }
 
     /// What is around `choices`.
@@ -438,9 +445,8 @@ impl Profile {
     fn usage(self, usage: Usage) -> String {
         let Usage { prompt_tokens, completion_tokens, reasoning_tokens } = usage;
         let total = u64::from(prompt_tokens) + u64::from(completion_tokens);
-        let details = format!(
-            r#","completion_tokens_details":{{"reasoning_tokens":{reasoning_tokens}}}"#
-        );
+        let details =
+            format!(r#","completion_tokens_details":{{"reasoning_tokens":{reasoning_tokens}}}"#);
         match self {
             Profile::Vllm | Profile::Sglang => {
                 let details = if reasoning_tokens > 0 { &*details } else { "" };

@@ -110,7 +110,11 @@ impl Whole {
         if now_ns < self.due_ns {
             return Step::Wait(self.due_ns);
         }
-        if out.is_empty() { *out = std::mem::take(&mut self.bytes) } else { out.append(&mut self.bytes) }
+        if out.is_empty() {
+            *out = std::mem::take(&mut self.bytes)
+        } else {
+            out.append(&mut self.bytes)
+        }
         if self.is_cut { Step::Cut } else { Step::Done }
     }
 }
@@ -227,12 +231,15 @@ impl Stream {
     fn chunk(&mut self, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
         let (first, count) = (self.tokens, self.next_tokens());
         let is_reasoning = first < self.plan.ask.reasoning_tokens;
+        let is_hidden = is_reasoning && !self.plan.profile.shows_reasoning();
+        if !is_hidden {
+            self.role(scratch);
+        }
         self.tokens += count;
         self.chunks += 1;
-        if is_reasoning && !self.plan.profile.shows_reasoning() {
+        if is_hidden {
             return;
         }
-        self.role(scratch);
         if !self.plan.profile.joins_events() {
             self.flush(scratch, out);
         }
@@ -245,8 +252,7 @@ impl Stream {
             self.event(&event, scratch);
         } else if has_finish || self.is_counting() {
             let text = self.plan.words.text(first, count);
-            let delta =
-                if is_reasoning { Delta::Reasoning(&text) } else { Delta::Text(&text) };
+            let delta = if is_reasoning { Delta::Reasoning(&text) } else { Delta::Text(&text) };
             self.special(delta, has_finish.then_some(self.plan.ask.finish), scratch);
         } else {
             let (before, after) = &self.frames[usize::from(is_reasoning)];
@@ -265,8 +271,7 @@ impl Stream {
         let has_usage = ask.include_usage && !is_generate && !counts_at_finish;
         if counts_at_finish {
             let usage = UsageMember::Tokens(self.usage());
-            let event =
-                profile.chunk(&self.plan.meta, ask, Delta::Empty, Some(ask.finish), usage);
+            let event = profile.chunk(&self.plan.meta, ask, Delta::Empty, Some(ask.finish), usage);
             self.event(&event, scratch);
         } else if !is_generate && !profile.ends_with_text() {
             self.special(Delta::Empty, Some(ask.finish), scratch);
@@ -302,11 +307,8 @@ impl Stream {
 
     /// A chunk that is not like most.
     fn special(&self, delta: Delta<'_>, finish: Option<Finish>, scratch: &mut Vec<u8>) {
-        let usage = if self.is_counting() {
-            UsageMember::Tokens(self.usage())
-        } else {
-            UsageMember::Quiet
-        };
+        let usage =
+            if self.is_counting() { UsageMember::Tokens(self.usage()) } else { UsageMember::Quiet };
         let event = self.plan.profile.chunk(&self.plan.meta, &self.plan.ask, delta, finish, usage);
         self.event(&event, scratch);
     }
@@ -365,3 +367,166 @@ const WORDS: [&[u8; 4]; 32] = [
     b" ask", b" see", b" run", b" try", b" use", b" may", b" can", b" few", b" all", b" who",
     b" how", b" yet",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::InferenceConfig;
+    use super::*;
+    use crate::route::Route;
+
+    const MS: u64 = 1_000_000;
+
+    /// A stream of `tokens` tokens whose request came at 1 s: first token after 100 ms, then 10 ms
+    /// a token.
+    fn plan(profile: Profile, tokens: u32) -> StreamPlan {
+        let body =
+            format!(r#"{{"messages":[{{"content":"hi"}}],"stream":true,"max_tokens":{tokens}}}"#);
+        let ask =
+            super::super::ask::read(Route::Chat, body.as_bytes(), &InferenceConfig::default());
+        StreamPlan {
+            profile,
+            ask: ask.expect("valid"),
+            meta: Meta { id: "0".repeat(16), model: "\"m\"".to_owned() },
+            words: Words(0),
+            draws: Draws::of_request(1, b"", 0),
+            itl: Distribution::Constant(10 * MS),
+            tokens_per_chunk: 1,
+            ping_ns: 0,
+            line_end: "\n",
+            is_chunked: false,
+            head: b"HEAD\n".to_vec(),
+            arrived_ns: 1000 * MS,
+            ttft_ns: 100 * MS,
+            end: End::Whole,
+            stall: None,
+        }
+    }
+
+    /// All calls of a stream that is woken exactly when it asks for it: the instant after the
+    /// arrival in ms, and the bytes.
+    fn calls(plan: StreamPlan) -> (Vec<(u64, String)>, Step) {
+        let mut stream = Stream::new(plan);
+        let (mut now_ns, mut calls, mut scratch) = (1000 * MS, Vec::new(), Vec::new());
+        loop {
+            let mut out = Vec::new();
+            let step = stream.advance(now_ns, &mut scratch, &mut out);
+            assert!(scratch.is_empty());
+            calls.push((now_ns / MS - 1000, String::from_utf8(out).expect("ASCII")));
+            match step {
+                Step::Wait(due_ns) => {
+                    assert!(due_ns > now_ns, "it waits for what is to come");
+                    now_ns = due_ns;
+                }
+                Step::More => {}
+                Step::Done | Step::Cut => return (calls, step),
+            }
+        }
+    }
+
+    fn instants(calls: &[(u64, String)]) -> Vec<u64> {
+        calls.iter().map(|(at_ms, _)| *at_ms).collect()
+    }
+
+    #[test]
+    fn chunks_come_at_their_instants() {
+        let (seen, step) = calls(plan(Profile::Vllm, 4));
+        assert_eq!((instants(&seen), step), (vec![0, 100, 110, 120, 130], Step::Done));
+        assert_eq!(seen[0].1, "HEAD\n");
+        assert!(seen[1].1.contains("\"role\":\"assistant\"") && seen[1].1.contains(" the"));
+        assert!(seen[4].1.ends_with("data: [DONE]\n\n"));
+        // Two tokens a chunk take the time of two, and the last chunk has what is left.
+        let (seen, _) = calls(StreamPlan { tokens_per_chunk: 2, ..plan(Profile::Vllm, 5) });
+        assert_eq!(instants(&seen), [0, 100, 120, 130]);
+    }
+
+    #[test]
+    fn late_call_sends_all_that_is_due_and_moves_nothing() {
+        let mut stream = Stream::new(plan(Profile::Vllm, 10));
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        assert_eq!(stream.advance(1115 * MS, &mut scratch, &mut out), Step::Wait(1120 * MS));
+        assert_eq!(stream.chunks(), 2);
+        assert_eq!(stream.advance(1119 * MS, &mut scratch, &mut out), Step::Wait(1120 * MS));
+        assert_eq!(stream.chunks(), 2, "nothing is early");
+    }
+
+    #[test]
+    fn silence_has_comments_where_the_server_sends_them() {
+        let silent =
+            StreamPlan { ttft_ns: 2500 * MS, ping_ns: 1000 * MS, ..plan(Profile::LlamaCpp, 1) };
+        let (seen, _) = calls(silent);
+        assert_eq!(instants(&seen), [0, 1000, 2000, 2500]);
+        assert_eq!((&*seen[1].1, &*seen[2].1), (":\n\n", ":\n\n"));
+    }
+
+    #[test]
+    fn stall_pauses_once_and_shifts_the_rest() {
+        for (after, expected) in
+            [(0, [0, 600, 610, 620]), (2, [0, 100, 110, 620]), (7, [0, 100, 110, 120])]
+        {
+            let stalled = StreamPlan { stall: Some((after, 500 * MS)), ..plan(Profile::Vllm, 3) };
+            assert_eq!(instants(&calls(stalled).0), expected, "after {after}");
+        }
+    }
+
+    #[test]
+    fn stream_breaks_off_or_fails_where_told() {
+        let text = |end| {
+            let (seen, step) = calls(StreamPlan { end, ..plan(Profile::Vllm, 4) });
+            (seen.into_iter().map(|(_, text)| text).collect::<String>(), step)
+        };
+        let events = |text: &str| text.matches("\n\n").count();
+        let (whole, _) = text(End::Whole);
+        assert_eq!(events(&whole), 6, "role, four tokens, [DONE]");
+        for after in 1..4 {
+            let (cut, step) = text(End::Cut(after));
+            assert_eq!((events(&cut), step), (1 + after as usize, Step::Cut));
+            assert!(whole.starts_with(&cut) && !cut.ends_with('\n'), "cut inside an event");
+            let (failed, step) = text(End::Error(after, "{E}".to_owned()));
+            assert_eq!((events(&failed), step), (3 + after as usize, Step::Done));
+            assert!(failed.ends_with("data: {E}\n\ndata: [DONE]\n\n"));
+        }
+        let (cut, _) = text(End::Cut(0));
+        assert!(cut.len() > 5 && events(&cut) <= 1);
+    }
+
+    #[test]
+    fn instant_stream_comes_in_pieces_of_bounded_size() {
+        let instant = StreamPlan {
+            ttft_ns: 0,
+            itl: Distribution::ZERO,
+            is_chunked: true,
+            ..plan(Profile::Vllm, 5000)
+        };
+        let (seen, _) = calls(instant);
+        let sizes: Vec<usize> = seen.iter().map(|(_, text)| text.len()).collect();
+        assert!(sizes.len() > 5 && sizes.iter().all(|&size| size < SEND_PIECE_BYTES + 1000));
+    }
+
+    #[test]
+    fn reasoning_comes_first_and_in_chunks_of_its_own() {
+        let with_reasoning = |profile| {
+            let mut plan = StreamPlan { tokens_per_chunk: 2, ..plan(profile, 5) };
+            plan.ask.reasoning_tokens = 3;
+            calls(plan).0
+        };
+        let seen = with_reasoning(Profile::Vllm);
+        assert_eq!(instants(&seen), [0, 100, 110, 130]);
+        let has = |at: usize, text: &str| seen[at].1.contains(text);
+        assert!(has(1, "\"reasoning\":\" the") && has(2, "\"reasoning\":\""));
+        assert!(has(3, "\"content\":\"") && !has(3, "reasoning"));
+        // Hidden: its time passes, and nothing is said.
+        let seen = with_reasoning(Profile::OpenAi);
+        assert_eq!(instants(&seen), [0, 100, 110, 130]);
+        assert_eq!((&*seen[1].1, &*seen[2].1), ("", ""));
+        assert!(seen[0].1.contains("\"role\":\"assistant\""), "early");
+    }
+
+    #[test]
+    fn sizes_are_hexadecimal_without_leading_zeros() {
+        for (size, text) in [(0, "0"), (9, "9"), (10, "a"), (16, "10"), (0xabc, "abc")] {
+            let mut out = Vec::new();
+            write_hex(size, &mut out);
+            assert_eq!(out, text.as_bytes());
+        }
+    }
+}
