@@ -1,7 +1,7 @@
 //! Datasets: what is asked, row by row. Readers for files, and prompts that are made up.
 //!
 //! A row becomes a [`Sample`]; what a request of it looks like on the wire is the business of
-//! [`crate::api`]. Everything is read before the run.
+//! `crate::api`. Everything is read before the run.
 #![expect(dead_code, reason = "the readers and the requests of inference runs come next")]
 
 use serde_json::{Map, Value};

@@ -45,6 +45,7 @@ mod plan;
 #[cfg(target_os = "linux")]
 mod progress;
 #[cfg(target_os = "linux")]
+mod records;
 mod report;
 #[cfg(target_os = "linux")]
 mod request;

@@ -7,6 +7,7 @@
 //!             issue.rs     a query is claimed or due, waits, is bound, stamped and sent
 //! events   ─▶ exchange.rs  it is answered or fails; connections come and go
 //!             wire.rs      kernel stamps of sampled queries beside ours
+//!             keep.rs      a record of each goes to the writer, if the user wants them
 //! ```
 //!
 //! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats
@@ -16,6 +17,7 @@ mod arrivals;
 mod control;
 mod exchange;
 mod issue;
+mod keep;
 mod wire;
 
 use std::collections::VecDeque;
@@ -38,6 +40,7 @@ use crate::phase::{
 use crate::pool::Pool;
 use crate::query::RequestTable;
 use crate::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig, ReactorCounters};
+use crate::record::RecordSink;
 use crate::recorder::Recording;
 use crate::sys::affinity;
 use crate::timer::Dispatch;
@@ -93,6 +96,8 @@ pub struct Link {
     pub peers: Vec<Arc<Live>>,
     /// Due entries from the timer core, if there is one.
     pub dispatches: Option<Consumer<Dispatch>>,
+    /// Where a record of each query goes, if they are kept.
+    pub records: Option<RecordSink>,
 }
 
 /// A phase: the running one, or one that has yet to begin.
