@@ -50,6 +50,7 @@ mod probe;
 #[cfg(target_os = "linux")]
 mod progress;
 #[cfg(target_os = "linux")]
+mod records;
 mod report;
 #[cfg(target_os = "linux")]
 mod request;

@@ -108,12 +108,27 @@ pub struct Plan {
     /// Every request failing for so long ends the run, ns; 0 = off, as the user gave rules of his
     /// own.
     pub abort_all_failed_ns: u64,
+    /// What is kept of each query.
+    pub records: Keep,
     /// Where files go; `None`: nowhere.
     pub report_dir: Option<PathBuf>,
     /// The target is the endpoint embedded in this process.
     pub is_embedded: bool,
     /// What the user should know before the run; one stderr line each.
     pub notices: Vec<String>,
+}
+
+/// What is kept of each query, in a file.
+#[expect(dead_code, reason = "the flags come with those of inference runs")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Instants and counts.
+    Facts,
+    /// The texts too.
+    Texts,
 }
 
 /// One phase of the run, over all shards.
@@ -270,6 +285,7 @@ impl Plan {
             wire_stamps: config.wire_stamps,
             abort_if: config.abort_if.clone(),
             abort_all_failed_ns: if config.abort_if.is_empty() { ABORT_ALL_FAILED_NS } else { 0 },
+            records: Keep::Nothing,
             report_dir,
             is_embedded,
             notices,

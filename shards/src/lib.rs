@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 
 pub mod answer;
+pub mod chunk;
 pub mod clock;
 pub mod connection;
 pub mod cpu;
@@ -35,11 +36,13 @@ pub mod pool;
 pub mod query;
 pub mod reactor;
 pub mod realtime;
+pub mod record;
 pub mod recorder;
 pub mod schedule;
 pub mod shard;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod sse;
 #[expect(
     unsafe_code,
     reason = "the system-call wall: every unsafe block of the workspace is below"

@@ -10,7 +10,7 @@ use crate::failure::Failures;
 use crate::histogram::Histogram;
 use crate::limits::{FIT_SAMPLES_LIMIT, SERIES_NS_MAX, SERIES_NS_MIN};
 
-pub use answers::{AnswerTimes, Answers};
+pub use answers::{AnswerTimes, Answers, Tpot};
 
 /// A distribution of times in ns: histogram for the percentiles, exact sums and extremes beside it.
 #[derive(Clone, Debug)]
@@ -392,7 +392,7 @@ impl Goals {
 }
 
 /// When what happened to a completed query, CLOCK_MONOTONIC ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// T0; 0 in closed loop.
     pub scheduled_ns: u64,

@@ -470,6 +470,7 @@ fn run(
         live: Arc::default(),
         peers: vec![],
         dispatches: None,
+        records: None,
     };
     let request = Request::plain(0..script.request_bytes, 0, false);
     let plan = ShardPlan {

@@ -4,6 +4,7 @@
 use std::io::IsTerminal;
 use std::sync::Arc;
 
+use loadgen_shards::record::RecordSource;
 use loadgen_shards::recorder::Recording;
 
 use super::run::{Ended, Role};
@@ -16,6 +17,7 @@ use crate::hdr;
 use crate::intervals::IntervalFiles;
 use crate::plan::Plan;
 use crate::progress::{self, Left, Progress, Stage, Tick};
+use crate::records::Records;
 use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
 use crate::snapshot::{self, Snapshot, check_conservation};
 use crate::stream;
@@ -28,6 +30,8 @@ pub struct Output {
     role: Role,
     /// The files that grow; `None` before there is a directory, and without one.
     intervals: Option<IntervalFiles>,
+    /// Writes a line for each query, if they are kept.
+    records: Option<Records>,
     progress: Progress<std::io::Stderr>,
     header: String,
     /// What is shown in its place where there are several runs.
@@ -51,6 +55,7 @@ impl Output {
             directory: None,
             role,
             intervals: None,
+            records: None,
             progress: Progress::new(mode, label, std::io::stderr()),
             header: String::new(),
             header_of_all: String::new(),
@@ -131,8 +136,8 @@ impl Output {
         }
     }
 
-    /// The header, as soon as the engine is known.
-    pub fn begin(&mut self, snapshot: &Snapshot) {
+    /// The header, as soon as the engine is known; from here on `records` are written.
+    pub fn begin(&mut self, snapshot: &Snapshot, records: Vec<RecordSource>) {
         let _ = self.progress.clear();
         if !snapshot.engine.reason.is_empty() && self.speaks_for_all() {
             self.say(&format!("using epoll: {}", snapshot.engine.reason));
@@ -142,6 +147,13 @@ impl Output {
             self.say(&format!("{unpinned} shards could not be pinned to their cores"));
         }
         self.open_directory();
+        if let (Some(directory), false) = (&self.directory, records.is_empty()) {
+            let path = directory.path().join(files::REQUESTS);
+            match Records::start(&path, Arc::clone(&self.plan), records) {
+                Ok(records) => self.records = Some(records),
+                Err(error) => self.say(&format!("cannot write {}: {error}", path.display())),
+            }
+        }
         self.header = display::header(&self.facts, &snapshot.engine);
         if let Role::Part { urls, is_first: true, .. } = &self.role {
             let of_all = RunFacts { urls: urls.clone(), ..self.facts.clone() };
@@ -217,6 +229,9 @@ impl Output {
         let _ = self.progress.clear();
         if let Some(Err(error)) = self.intervals.take().map(IntervalFiles::finish) {
             self.say(&format!("cannot write the files of the intervals: {error}"));
+        }
+        if let Some(error) = self.records.take().and_then(|records| records.finish().error) {
+            self.say(&format!("{} is not whole: {error}", files::REQUESTS));
         }
         let text = self.write_results(results, summary);
         if matches!(self.role, Role::Part { .. }) {

@@ -1,6 +1,7 @@
 //! Queries and connections of a shard: answered, failed; opened, reused, closed.
 
 use super::Shard;
+use super::keep::End;
 use crate::connection::{Connection, State};
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
@@ -196,6 +197,12 @@ impl Shard {
             }
             _ => None,
         };
+        let failure = (!is_accepted).then_some(FailureKind::Status);
+        self.keep_record(
+            &query,
+            Some(slot),
+            &End { at_ns: stamp_ns, status: head.status, failure },
+        );
         self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
             if is_accepted {
@@ -302,9 +309,15 @@ impl Shard {
         let connection = &mut self.connections[slot as usize];
         let query = connection.query.take();
         let sent_ns = connection.sent_ns;
+        let status = connection.parser.head().map_or(0, |head| head.status);
         self.close(slot);
         if let Some(query) = query {
             let now_ns = self.now_ns;
+            self.keep_record(
+                &query,
+                Some(slot),
+                &End { at_ns: now_ns, status, failure: Some(kind) },
+            );
             self.settle(&query, now_ns, |recording| {
                 recording.counters.failed += 1;
                 recording.failures.count(kind, message);
@@ -447,10 +460,14 @@ impl Shard {
         let connection = &mut self.connections[slot as usize];
         let target = connection.target;
         match connection.query.take() {
-            Some(query) => self.settle(&query, self.now_ns, |recording| {
-                recording.counters.failed += 1;
-                recording.failures.count(kind, message);
-            }),
+            Some(query) => {
+                let end = End { at_ns: self.now_ns, status: 0, failure: Some(kind) };
+                self.keep_record(&query, Some(slot), &end);
+                self.settle(&query, end.at_ns, |recording| {
+                    recording.counters.failed += 1;
+                    recording.failures.count(kind, message);
+                });
+            }
             // Opened ahead, before the first phase: told with `Ready`, in no phase's figures.
             None if !self.is_ready => self.recording.failures.count(kind, message),
             None => {}
@@ -477,6 +494,7 @@ impl Shard {
         let now_ns = self.now_ns;
         while let Some(query) = self.backlog.pop(target) {
             self.count_issued();
+            self.keep_record(&query, None, &End { at_ns: now_ns, status: 0, failure: Some(kind) });
             self.settle(&query, now_ns, |recording| {
                 recording.counters.failed += 1;
                 recording.failures.count(kind, &message);

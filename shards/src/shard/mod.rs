@@ -8,6 +8,7 @@
 //! events   ─▶ exchange.rs  it is answered or fails; connections come and go
 //!             secure.rs    the same through TLS: handshakes, what is decrypted
 //!             wire.rs      kernel stamps of sampled queries beside ours
+//!             keep.rs      a record of each goes to the writer, if the user wants them
 //! ```
 //!
 //! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats
@@ -17,6 +18,7 @@ mod arrivals;
 mod control;
 mod exchange;
 mod issue;
+mod keep;
 mod secure;
 mod wire;
 
@@ -40,6 +42,7 @@ use crate::phase::{
 use crate::pool::Pool;
 use crate::query::{RequestTable, Target};
 use crate::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig, ReactorCounters};
+use crate::record::RecordSink;
 use crate::recorder::Recording;
 use crate::sys::affinity;
 use crate::timer::Dispatch;
@@ -102,6 +105,8 @@ pub struct Link {
     pub peers: Vec<Arc<Live>>,
     /// Due entries from the timer core, if there is one.
     pub dispatches: Option<Consumer<Dispatch>>,
+    /// Where a record of each query goes, if they are kept.
+    pub records: Option<RecordSink>,
 }
 
 /// A phase: the running one, or one that has yet to begin.
