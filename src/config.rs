@@ -17,6 +17,7 @@ mod value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use loadgen_bench::InferenceConfig;
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
@@ -114,30 +115,30 @@ pub struct Config {
     /// One line on screen and one snapshot written each.
     pub interval_ns: u64,
     /// What is kept of each request.
-    pub records: Records,
+    pub records: Keep,
     /// Send to first token, ns; 0 = off.
     pub ttft_timeout_ns: u64,
 }
 
-/// What is kept of each request.
+/// What is kept of each query, in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Records {
+pub enum Keep {
     /// Nothing.
     #[default]
-    None,
-    /// A line.
-    Lines,
-    /// A line with texts and the instants of chunks.
-    Full,
+    Nothing,
+    /// Instants and counts.
+    Facts,
+    /// The texts too.
+    Texts,
 }
 
-impl Records {
+impl Keep {
     /// In `config.yaml`.
     pub const fn name(self) -> &'static str {
         match self {
-            Records::None => "none",
-            Records::Lines => "lines",
-            Records::Full => "full",
+            Keep::Nothing => "none",
+            Keep::Facts => "facts",
+            Keep::Texts => "full",
         }
     }
 }
@@ -229,6 +230,8 @@ pub struct ServeConfig {
     pub body_bytes: usize,
     /// Time between a request and its response, ns.
     pub delay_ns: u64,
+    /// What the paths of an inference API answer; `None`: what every path does.
+    pub inference: Option<InferenceConfig>,
 }
 
 impl Config {
@@ -273,9 +276,9 @@ impl Config {
             inference,
             targets: flags.inference.targets.clone(),
             records: match (flags.records, flags.records_full) {
-                (_, true) => Records::Full,
-                (true, false) => Records::Lines,
-                (false, false) => Records::None,
+                (_, true) => Keep::Texts,
+                (true, false) => Keep::Facts,
+                (false, false) => Keep::Nothing,
             },
             ttft_timeout_ns: time("--ttft-timeout", &flags.inference.ttft_timeout, 0)?,
             arrivals,
@@ -522,6 +525,11 @@ impl ServeConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             body_bytes: 100,
             delay_ns: 0,
+            inference: config.inference.as_ref().map(|run| InferenceConfig {
+                model: Some(run.sampling.model.clone().unwrap_or(EMBEDDED_MODEL.to_owned())),
+                seed: config.common.seed,
+                ..InferenceConfig::default()
+            }),
         }
     }
 
@@ -531,8 +539,15 @@ impl ServeConfig {
         let listen = flags.listen.as_deref().unwrap_or(LISTEN);
         let size = flags.body_bytes.as_deref().unwrap_or("100");
         let delay = flags.delay.as_deref().unwrap_or("0");
+        let common = CommonConfig::from_cli(common)?;
+        let mut inference = InferenceConfig { seed: common.seed, ..InferenceConfig::default() };
+        for (flag, text) in flags.inference.typed() {
+            let set = inference.set(flag, text).expect("the endpoint has each of these flags");
+            set.map_err(|allowed| Error::value(flag, text, allowed))?;
+        }
         Ok(ServeConfig {
-            common: CommonConfig::from_cli(common)?,
+            common,
+            inference: Some(inference),
             listen: parse("--listen", listen, LISTEN_FORM, |text| text.parse().ok())?,
             body_bytes: parse(
                 "--body-bytes",
@@ -587,6 +602,8 @@ const DRAIN_TIMEOUT_NS: u64 = 30 * unit::NS_PER_S;
 /// Answers of models take their time.
 const INFERENCE_DRAIN_TIMEOUT_NS: u64 = 240 * unit::NS_PER_S;
 const SEED: u64 = 42;
+/// The model of the endpoint that is embedded in a load.
+const EMBEDDED_MODEL: &str = "embedded";
 const LISTEN: &str = "127.0.0.1:8080";
 /// `sun_path` of a unix socket address, less its final NUL.
 const UNIX_PATH_BYTES_MAX: usize = 107;

@@ -19,7 +19,7 @@ use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::SchedulePlan;
 
-use crate::config::{self, Config, Precision, RateShape, ReportDir, ServeConfig, series};
+use crate::config::{self, Config, Keep, Precision, RateShape, ReportDir, ServeConfig, series};
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need, Timer};
 use crate::error::Error;
 use crate::expression::{Expression, RequestGoal};
@@ -118,19 +118,6 @@ pub struct Plan {
     pub notices: Vec<String>,
 }
 
-/// What is kept of each query, in a file.
-#[expect(dead_code, reason = "the flags come with those of inference runs")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// Instants and counts.
-    Facts,
-    /// The texts too.
-    Texts,
-}
-
 /// One phase of the run, over all shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
@@ -203,8 +190,8 @@ impl Plan {
             None => request::table(&config, embedded)?,
         };
         let (inference, warmup_requests) = match (&config.inference, asked) {
-            (Some(run), Some(Asked::Rows(rows))) => {
-                (Some(Inference::new(run, rows)), rows.warmup as u32)
+            (Some(_), Some(Asked::Rows(rows))) => {
+                (Some(Inference::new(rows)), rows.warmup as u32)
             }
             _ => (None, 0),
         };
@@ -231,7 +218,6 @@ impl Plan {
         notices.extend(notice);
         notices.extend(proxy_notice(&config, |name| std::env::var(name).ok()));
         notices.extend(inference.iter().flat_map(skipped_notice));
-        notices.extend(inference.iter().map(Inference::line));
         let load = open_loop(&mut config)?;
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(default_directory(config.command.name())),
@@ -285,7 +271,7 @@ impl Plan {
             wire_stamps: config.wire_stamps,
             abort_if: config.abort_if.clone(),
             abort_all_failed_ns: if config.abort_if.is_empty() { ABORT_ALL_FAILED_NS } else { 0 },
-            records: Keep::Nothing,
+            records: config.records,
             report_dir,
             is_embedded,
             notices,

@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use loadgen_shards::answer::AnswerPlan;
 use serde_json::{Value, json};
 
 use crate::api::{self, Api, Root, Sampling};
@@ -14,11 +15,11 @@ use crate::cli::{self, Load, LoadCommand, LoadFlags};
 use crate::config::Config;
 use crate::dataset::{Prompt, Sample};
 use crate::error::Error;
-use crate::number::grouped;
+use crate::number::{counted, grouped, time};
 use crate::report::printable;
 use crate::request::secret::Secrets;
 use crate::request::url::Url;
-use crate::side::{Answered, Reply, Side, TlsFacts, answered, events, models};
+use crate::side::{Judged, Reply, Side, TlsFacts, judged, models_in};
 use crate::stream;
 
 /// What was found.
@@ -58,14 +59,16 @@ struct Outcome {
     /// What is wrong with it; `None`: nothing.
     failure: Option<String>,
     is_stream: bool,
-    has_usage: bool,
+    /// As the server counts.
+    prompt_tokens: Option<u32>,
+    output_tokens: Option<u32>,
     total_ns: u64,
-    /// Events of a stream but its end.
-    events: usize,
-    /// Events that came in one piece with the one before.
-    coalesced: usize,
-    /// From the send to the first piece of the body.
-    first_ns: Option<u64>,
+    /// From the send to the first chunk with something generated.
+    first_token_ns: Option<u64>,
+    /// Chunks with something generated.
+    chunks: u32,
+    /// Of these, how many came in one piece with the one before.
+    coalesced: u32,
 }
 
 /// Asks, and tells. Exit code 1 when a prompt is not answered as it should be.
@@ -122,7 +125,7 @@ fn look(config: &Config, url: &Url) -> Result<Facts, Error> {
     let list = side.get(&format!("{prefix}{version}/models")).map_err(|why| {
         Error::setup(format!("{place} does not answer: {why}"))
     })?;
-    let known = if list.is_success() { models(&side, url).unwrap_or_default() } else { Vec::new() };
+    let known = models_in(&list).filter(|_| list.is_success()).unwrap_or_default();
     let model = run.sampling.model.clone().or_else(|| known.first().cloned());
     let path = run
         .api
@@ -163,43 +166,31 @@ fn look(config: &Config, url: &Url) -> Result<Facts, Error> {
 }
 
 /// How a prompt was answered, by its whole answer.
-fn outcome(api: Api, reply: &Reply, is_stream_asked: bool) -> Outcome {
-    let total_ns = reply.pieces.last().map_or(0, |piece| piece.after_ns);
-    let mut outcome = Outcome {
-        status: reply.status,
-        is_stream: reply.is_stream(),
-        total_ns,
-        first_ns: reply.pieces.first().map(|piece| piece.after_ns),
-        ..Outcome::default()
-    };
+fn outcome(api: Api, reply: &Reply, wants_stream: bool) -> Outcome {
+    let mut outcome = Outcome { status: reply.status, ..Outcome::default() };
+    outcome.total_ns = reply.pieces.last().map_or(0, |piece| piece.after_ns);
     if !reply.is_success() {
         outcome.failure = Some(format!("status {}: {}", reply.status, reply.message()));
         return outcome;
     }
-    match answered(api, reply) {
-        Answered::Failed(message) => outcome.failure = Some(message),
-        Answered::Well { has_usage } => outcome.has_usage = has_usage,
-    }
-    if is_stream_asked && !outcome.is_stream && outcome.failure.is_none() {
+    let plan = AnswerPlan { format: api.answer_format(None), ..AnswerPlan::PLAIN };
+    let Judged { facts, failure } = judged(&plan, wants_stream, reply);
+    if wants_stream && !facts.is_stream && failure.is_none() {
         let kind = reply.header("content-type").unwrap_or("none");
         outcome.failure = Some(format!("a stream was asked for, and the Content-Type is {kind}"));
+        return outcome;
     }
-    if outcome.is_stream {
-        (outcome.events, outcome.coalesced) = arrivals(reply);
+    let instant = |ns: u64| (ns > 0).then_some(ns);
+    Outcome {
+        failure,
+        is_stream: facts.is_stream,
+        prompt_tokens: facts.usage.prompt,
+        output_tokens: facts.usage.completion,
+        first_token_ns: instant(facts.first_token_ns),
+        chunks: facts.chunks,
+        coalesced: facts.coalesced,
+        ..outcome
     }
-    outcome
-}
-
-/// Events of a stream, and how many came in one piece with the one before.
-fn arrivals(reply: &Reply) -> (usize, usize) {
-    let mut seen = 0;
-    let mut coalesced = 0;
-    for piece in &reply.pieces {
-        let count = events(&reply.body[..piece.end]).count();
-        coalesced += count.saturating_sub(seen + 1);
-        seen = seen.max(count);
-    }
-    (seen, coalesced)
 }
 
 /// The kind of a server, by its headers, by the owner of its models and by the paths that only it
@@ -272,10 +263,11 @@ fn json(facts: &Facts) -> Value {
                 "status": (outcome.status > 0).then_some(outcome.status),
                 "failure": outcome.failure,
                 "streamed": outcome.is_stream,
-                "usage": outcome.has_usage,
+                "prompt_tokens": outcome.prompt_tokens,
+                "output_tokens": outcome.output_tokens,
                 "duration_ns": outcome.total_ns,
-                "first_ns": outcome.first_ns,
-                "events": outcome.is_stream.then_some(outcome.events),
+                "first_token_ns": outcome.first_token_ns,
+                "chunks": outcome.is_stream.then_some(outcome.chunks),
                 "coalesced": outcome.is_stream.then_some(outcome.coalesced),
             })
         })
@@ -341,19 +333,24 @@ fn told(outcome: &Outcome) -> String {
     if let Some(failure) = &outcome.failure {
         return format!("FAIL: {failure}");
     }
-    let usage = if outcome.has_usage { "with token counts" } else { "without token counts" };
-    let total = crate::number::time(outcome.total_ns);
+    let usage = match (outcome.prompt_tokens, outcome.output_tokens) {
+        (Some(prompt), Some(output)) => format!("{prompt} tokens in and {output} out"),
+        (Some(prompt), None) => format!("{prompt} tokens in"),
+        (None, _) => "no token counts".to_owned(),
+    };
+    let total = time(outcome.total_ns);
     if !outcome.is_stream {
         return format!("ok in {total}, {usage}");
     }
+    let first = outcome.first_token_ns.map_or("nothing generated".to_owned(), |ns| {
+        format!("first token after {}", time(ns))
+    });
     let bunched = match outcome.coalesced {
         0 => "each by itself".to_owned(),
         count => format!("{count} together with the one before"),
     };
-    let first = outcome.first_ns.map_or(String::new(), |ns| {
-        format!(", the first after {}", crate::number::time(ns))
-    });
-    format!("ok in {total}, {usage}; {} events{first}, {bunched}", outcome.events)
+    let chunks = counted(u64::from(outcome.chunks), "chunk");
+    format!("ok in {total}, {usage}; {first}, {chunks}, {bunched}")
 }
 
 /// Of each request.

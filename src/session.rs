@@ -39,7 +39,8 @@ use crate::cores::Timer;
 use crate::courtesy::make_way;
 use crate::error::Error;
 use crate::expression::{RequestFigure, RequestGoal};
-use crate::plan::{Keep, Phase, Plan};
+use crate::config::Keep;
+use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Segments, Snapshot, State, StealMeter};
 use crate::trust;
 

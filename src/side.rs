@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use loadgen_shards::http1::{Carry, ResponseParser, Step};
+use loadgen_shards::http1::{Carry, Head, ResponseParser, Step};
 use loadgen_shards::query::{Address, Target};
 use loadgen_shards::tls::{Refusal, TlsTarget};
 use rustls::{ClientConnection, StreamOwned};
@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::request;
 use crate::request::url::Url;
 
-pub use answers::{Answered, answered, events, models};
+pub use answers::{Judged, judged, models, models_in};
 
 /// Where side requests go, and for how long and how much.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub struct Reply {
     pub status: u16,
     /// Fields of the head in order, names in lower case.
     pub headers: Vec<(String, String)>,
+    /// What the head says of the body.
+    pub head: Option<Head>,
     /// Body without its framing.
     pub body: Vec<u8>,
     /// When pieces of the body came, from the send on, and how much of the body there was then.
@@ -117,13 +119,6 @@ impl Reply {
     /// The body as JSON, if it is.
     pub fn json(&self) -> Option<Value> {
         serde_json::from_slice(&self.body).ok()
-    }
-
-    /// Whether it is an event stream.
-    pub fn is_stream(&self) -> bool {
-        self.header("content-type").is_some_and(|kind| {
-            kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
-        })
     }
 
     /// What an error answer says, in one line: the message in its JSON, else the beginning of its
@@ -259,6 +254,7 @@ impl Side {
                     Step::Interim(_) => {}
                     Step::Head(found) => {
                         reply.status = found.status;
+                        reply.head = Some(found);
                         let seen = head.take().unwrap_or_default();
                         reply.headers = fields(&seen[..seen.len() - input.len()]);
                     }

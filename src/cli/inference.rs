@@ -127,3 +127,89 @@ pub struct TlsFlags {
     #[arg(short = 'k', long, help_heading = "TLS")]
     pub insecure: bool,
 }
+
+/// What the embedded endpoint answers on the paths of an inference API, for `serve`. The values are
+/// the endpoint's to read.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Inference (/v1/chat/completions and the like)")]
+pub struct ServeInferenceFlags {
+    /// Whose bytes are imitated: vllm, sglang, tgi, llamacpp or openai [default: vllm]
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// The only model that is known [default: any]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Time to the first token: 200ms, 200ms~50ms (normal), exponential:200ms,
+    /// lognormal:200ms~50ms or uniform:100ms-300ms [default: 0]
+    #[arg(long, value_name = "TIME")]
+    pub ttft: Option<String>,
+    /// Time from a token to the next, in the same forms [default: 0]
+    #[arg(long, value_name = "TIME")]
+    pub itl: Option<String>,
+    /// Chunks of an answer [default: as many tokens as the request allows]
+    #[arg(long, value_name = "N")]
+    pub chunks: Option<String>,
+    /// Tokens of a chunk [default: 1]
+    #[arg(long, value_name = "N")]
+    pub tokens_per_chunk: Option<String>,
+    /// Tokens of reasoning before a chat answer [default: 0]
+    #[arg(long, value_name = "N")]
+    pub reasoning_tokens: Option<String>,
+    /// Tokens of prompt and answer together [default: 1048576]
+    #[arg(long, value_name = "N")]
+    pub max_context: Option<String>,
+    /// Silence in a stream after which a comment is sent; 0 = never [default: as the profile]
+    #[arg(long, value_name = "TIME")]
+    pub ping: Option<String>,
+    /// Share of requests that get an error status, such as 1%
+    #[arg(long, value_name = "SHARE")]
+    pub fail_rate: Option<String>,
+    /// That status: some of 500, 429, 503 [default: 500]
+    #[arg(long, value_name = "LIST")]
+    pub fail_status: Option<String>,
+    /// Share of answers that become an error inside a 200
+    #[arg(long, value_name = "SHARE")]
+    pub error_in_stream_rate: Option<String>,
+    /// Share of answers that are cut
+    #[arg(long, value_name = "SHARE")]
+    pub truncate_rate: Option<String>,
+    /// Pause inside a stream
+    #[arg(long, value_name = "TIME")]
+    pub stall: Option<String>,
+    /// Share of streams that pause [default: all, with --stall]
+    #[arg(long, value_name = "SHARE")]
+    pub stall_rate: Option<String>,
+    /// Chunks before the pause [default: drawn]
+    #[arg(long, value_name = "N")]
+    pub stall_after: Option<String>,
+    /// Requests after which a connection is closed; 0 = never [default: as the profile]
+    #[arg(long, value_name = "N")]
+    pub close_after: Option<String>,
+}
+
+impl ServeInferenceFlags {
+    /// The flags that were typed, with their values.
+    pub fn typed(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [
+            ("--profile", &self.profile),
+            ("--model", &self.model),
+            ("--ttft", &self.ttft),
+            ("--itl", &self.itl),
+            ("--chunks", &self.chunks),
+            ("--tokens-per-chunk", &self.tokens_per_chunk),
+            ("--reasoning-tokens", &self.reasoning_tokens),
+            ("--max-context", &self.max_context),
+            ("--ping", &self.ping),
+            ("--fail-rate", &self.fail_rate),
+            ("--fail-status", &self.fail_status),
+            ("--error-in-stream-rate", &self.error_in_stream_rate),
+            ("--truncate-rate", &self.truncate_rate),
+            ("--stall", &self.stall),
+            ("--stall-rate", &self.stall_rate),
+            ("--stall-after", &self.stall_after),
+            ("--close-after", &self.close_after),
+        ]
+        .into_iter()
+        .filter_map(|(flag, value)| Some((flag, value.as_deref()?)))
+    }
+}

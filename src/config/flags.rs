@@ -5,8 +5,8 @@ use loadgen_shards::phase::Overload;
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::tls::TlsOptions;
 
-use super::inference::{self, Inference, Prompts};
-use super::{Config, RateShape, Records, Warmup, document, unit};
+use super::inference::{self, Inference, Prompts, length_text};
+use super::{Config, Keep, RateShape, Warmup, document, unit};
 use crate::cli::LoadCommand;
 use crate::cores::TimerRequest;
 
@@ -70,9 +70,9 @@ pub fn flags(config: &Config) -> Vec<String> {
     }
     words.value("--targets", config.targets.as_ref().map(|path| path.to_string_lossy()));
     match config.records {
-        Records::None => {}
-        Records::Lines => words.0.push("--records".to_owned()),
-        Records::Full => words.0.push("--records-full".to_owned()),
+        Keep::Nothing => {}
+        Keep::Facts => words.0.push("--records".to_owned()),
+        Keep::Texts => words.0.push("--records-full".to_owned()),
     }
     match config.common.engine {
         EngineChoice::Auto => {}
@@ -170,7 +170,7 @@ impl Words {
 
     /// What is asked of an inference endpoint, and how.
     fn inference(&mut self, run: &Inference) {
-        let is_default = |word: &str| run.defaults.iter().any(|known| known.starts_with(word));
+        let is_default = |name: &str| run.defaults.contains(&name);
         self.value("--api", (!is_default("api")).then(|| run.api.name()));
         let sampling = &run.sampling;
         self.value("--model", sampling.model.as_deref());
@@ -181,10 +181,9 @@ impl Words {
                 self.switch("--skip-bad-rows", options.skips_bad_rows);
             }
             Prompts::Synthetic(synthetic) => {
-                let isl = inference::length_text(synthetic.isl);
-                self.value("--isl", (!is_default("550")).then_some(isl));
-                let osl = synthetic.osl.filter(|_| !is_default("128"));
-                self.value("--osl", osl.map(inference::length_text));
+                let typed = |length| (!is_default("dataset")).then(|| length_text(length));
+                self.value("--isl", typed(synthetic.isl));
+                self.value("--osl", synthetic.osl.and_then(typed));
                 self.value("--prompts", synthetic.count.map(|count| count.to_string()));
                 self.value("--prompt-seed", synthetic.seed.map(|seed| seed.to_string()));
             }

@@ -3,7 +3,7 @@
 //! A run is an inference run when a flag says so (`--api`, `--model`, `--isl`, `--osl`, `--stream`,
 //! `--dataset` and the like), when an expression names a figure of tokens, or when the URL ends in
 //! `/v1` or in the path of an inference API. What was not typed gets its default here, and
-//! [`Inference::defaults`] remembers which, so that the header can mark them.
+//! [`Inference::defaults`] remembers which, for the header of the report.
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +65,8 @@ pub struct Inference {
     pub prompts: Prompts,
     /// Who counts tokens.
     pub tokenizer: TokenizerChoice,
-    /// Defaults that were filled in, as in `api openai`.
+    /// What nobody asked for, by the names in
+    /// [`InferenceFacts`](crate::snapshot::InferenceFacts).
     pub defaults: Vec<&'static str>,
 }
 
@@ -161,10 +162,11 @@ impl Inference {
             })
         })?;
         let defaults = [
-            (!is_typed, "api openai"),
-            (is_stream && !flags.stream && api.generates(), "stream on"),
-            (is_synthetic(&prompts) && flags.isl.is_none(), "550 tokens in"),
-            (has_default_osl(flags, api, &prompts), "128 tokens out"),
+            (!is_typed, "api"),
+            (flags.model.is_none(), "model"),
+            (is_stream && !flags.stream && api.generates(), "is_streamed"),
+            (is_synthetic(&prompts) && flags.isl.is_none() && flags.osl.is_none(), "dataset"),
+            (flags.tokenizer.is_none(), "tokenizer"),
         ];
         Ok(Some(Inference {
             api,
@@ -379,11 +381,6 @@ fn synthetic(flags: &InferenceFlags, api: Api) -> Result<Synthetic, Error> {
 
 fn is_synthetic(prompts: &Prompts) -> bool {
     matches!(prompts, Prompts::Synthetic(_))
-}
-
-fn has_default_osl(flags: &InferenceFlags, api: Api, prompts: &Prompts) -> bool {
-    let is_given = flags.osl.is_some() || flags.max_output_tokens.is_some();
-    is_synthetic(prompts) && api.generates() && !is_given
 }
 
 /// `[perf:]PATH[,KEY=VALUE]...`: the options stand behind the last commas, so that a path may have

@@ -7,6 +7,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use loadgen_shards::answer::AnswerFacts;
+use loadgen_shards::phase::PhaseKind;
+
 use crate::config::inference::{Inference, Prompts, Synthetic, TokenizerChoice};
 use crate::config::{Config, Ui};
 use crate::dataset::{self, Dataset, Sample, count_tokens, read, read_targets, synthetic};
@@ -16,7 +19,7 @@ use crate::plan::{Asked, AskedRows, Part, Plan, prompts_wanted, seed_of};
 use crate::progress::{self, Mode, Progress};
 use crate::report::printable;
 use crate::request::{self, url::Url};
-use crate::side::{Answered, Side, answered, models};
+use crate::side::{Side, judged, models};
 use crate::stream;
 use crate::tokenizer::Tokenizer;
 
@@ -184,7 +187,7 @@ pub fn preflight(plan: &Plan) -> Result<(), Error> {
     let Some(run) = plan.config.inference.as_ref().filter(|run| run.has_preflight) else {
         return Ok(());
     };
-    let first = plan.samples(loadgen_shards::phase::PhaseKind::Performance).start as usize;
+    let first = plan.samples(PhaseKind::Performance).start as usize;
     let request = &plan.table.requests[first];
     let target = &plan.table.targets[request.target as usize];
     let timeout = match plan.timeouts.request_ns {
@@ -212,8 +215,8 @@ pub fn preflight(plan: &Plan) -> Result<(), Error> {
             remedy(reply.status)
         ))));
     }
-    let answered = answered(run.api, &reply);
-    if let Answered::Failed(message) = &answered {
+    let judged = judged(&plan.table.answers, request.is_stream, &reply);
+    if let Some(message) = &judged.failure {
         return Err(Error::setup(masked(format!(
             "{place} fails the first request, which goes before the load, within an answer of \
              status {}: {message}; leave it out with --no-preflight",
@@ -222,25 +225,25 @@ pub fn preflight(plan: &Plan) -> Result<(), Error> {
     }
     if !plan.config.common.quiet {
         let took = crate::display::time(took_ns);
-        let told = told(run, &answered, reply.is_stream());
+        let told = told(run, request.is_stream, &judged.facts);
         stream::err(printable(&format!("preflight: answered in {took}{told}")));
     }
     Ok(())
 }
 
 /// What else there is to say of a good answer.
-fn told(run: &Inference, answered: &Answered, is_stream: bool) -> String {
+fn told(run: &Inference, wants_stream: bool, facts: &AnswerFacts) -> String {
     if !run.api.generates() {
         return String::new();
     }
-    let stream = match (run.sampling.stream, is_stream) {
+    let stream = match (wants_stream, facts.is_stream) {
         (true, true) => ", streamed",
         (true, false) => ", but not streamed, so that there is no time to first token",
         (false, _) => "",
     };
-    let usage = match answered {
-        Answered::Well { has_usage: true } => ", tokens counted by the server",
-        _ => ", but no token counts came from the server",
+    let usage = match facts.usage.completion {
+        Some(_) => ", tokens counted by the server",
+        None => ", but no token counts came from the server",
     };
     format!("{stream}{usage}")
 }

@@ -10,7 +10,7 @@ use loadgen_shards::query::RequestTable;
 
 use crate::api::Api;
 use crate::config::inference::{Inference as Typed, Prompts, Synthetic};
-use crate::config::{Config, RateShape, Records, Warmup, unit};
+use crate::config::{Config, Keep, RateShape, Warmup, unit};
 use crate::dataset::{Dataset, Length, TargetLine};
 use crate::error::Error;
 use crate::request::{self, Rows};
@@ -35,23 +35,13 @@ pub struct AskedRows {
     pub counted_by: Option<String>,
 }
 
-/// What is known of the rows of a run, for the report.
+/// What is known of the rows of a run beside what was typed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inference {
-    /// Kind of endpoint.
-    pub api: Api,
-    /// Model that is asked for; `None`: the body or the endpoint decides.
-    pub model: Option<String>,
-    /// Answers are asked for as streams.
-    pub is_stream: bool,
     /// Name of the dataset, `synthetic` for prompts that were made up, `body` for that of `-b`.
     pub dataset: String,
     /// Distinct prompts of the measured phase.
     pub prompts: usize,
-    /// Prompts were made up, so that none is sent twice on purpose.
-    pub is_synthetic: bool,
-    /// Seed of prompts that were made up, of the measured phase.
-    pub prompt_seed: Option<u64>,
     /// Rows that were left out as bad.
     pub skipped: u64,
     /// What was wrong with the first of them.
@@ -60,58 +50,19 @@ pub struct Inference {
     pub taken_as: String,
     /// Who counted the tokens of prompts, in words; `None`: nobody but the endpoint.
     pub counted_by: Option<String>,
-    /// What was not typed, as in `stream on`.
-    pub defaults: Vec<&'static str>,
 }
 
 impl Inference {
     /// Of a run.
-    pub fn new(run: &Typed, rows: &AskedRows) -> Inference {
-        let synthetic = match &run.prompts {
-            Prompts::Synthetic(synthetic) => Some(synthetic),
-            Prompts::Dataset { .. } | Prompts::Body => None,
-        };
+    pub fn new(rows: &AskedRows) -> Inference {
         Inference {
-            api: run.api,
-            model: run.sampling.model.clone(),
-            is_stream: run.sampling.stream,
             dataset: rows.dataset.name.clone(),
             prompts: rows.dataset.samples.len() - rows.warmup,
-            is_synthetic: synthetic.is_some(),
-            prompt_seed: synthetic.map(|synthetic| seed_of(synthetic, Part::Performance)),
             skipped: rows.dataset.skipped,
             first_skipped: rows.dataset.first_skipped.clone(),
             taken_as: rows.dataset.taken_as.clone(),
             counted_by: rows.counted_by.clone(),
-            defaults: run.defaults.clone(),
         }
-    }
-
-    /// In one line, for people.
-    pub fn line(&self) -> String {
-        let marked = |word: &str, prefix: &str| {
-            match self.defaults.iter().any(|known| known.starts_with(prefix)) {
-                true => format!("{word} (default)"),
-                false => word.to_owned(),
-            }
-        };
-        let mut parts = vec![marked(&format!("api {}", self.api.name()), "api")];
-        parts.extend(self.model.as_ref().map(|model| format!("model {model}")));
-        if self.api.generates() {
-            parts.push(marked(if self.is_stream { "stream on" } else { "stream off" }, "stream"));
-        }
-        parts.push(match self.prompt_seed {
-            Some(seed) => format!("{} synthetic prompts, seed {seed}", self.prompts),
-            None => format!("{} prompts of {}", self.prompts, self.dataset),
-        });
-        parts.extend(self.defaults.iter().filter_map(|word| {
-            (word.contains("tokens")).then(|| format!("{word} (default)"))
-        }));
-        parts.push(match &self.counted_by {
-            Some(name) => format!("prompt tokens by {name}"),
-            None => "prompt tokens by the server".to_owned(),
-        });
-        parts.join(", ")
     }
 }
 
@@ -201,7 +152,7 @@ fn answers(config: &Config, run: &Typed) -> AnswerPlan {
     AnswerPlan {
         format,
         is_lenient: run.is_lenient,
-        keeps_text: config.records == Records::Full,
+        keeps_text: config.records == Keep::Texts,
         chunks_expected: (longest as usize).min(CHUNKS_MAX),
         ..AnswerPlan::PLAIN
     }
