@@ -3,7 +3,6 @@
 //!
 //! Pure: words, paths and rows in, bytes out. [`crate::request`] puts the bytes behind a head and
 //! into the table of a run.
-#![cfg_attr(not(test), expect(dead_code, reason = "the flags of inference runs come next"))]
 #![expect(unused_imports, reason = "the flags of inference runs come next")]
 
 mod body;

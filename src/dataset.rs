@@ -2,22 +2,32 @@
 //!
 //! A row becomes a [`Sample`]; what a request of it looks like on the wire is the business of
 //! [`crate::api`]. Everything is read before the run.
-#![expect(dead_code, reason = "the requests of inference runs come next")]
 
+mod folder;
+mod json;
 mod length;
+mod lines;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod row;
+mod rows;
+mod source;
 mod synthetic;
+mod table;
 mod targets;
+mod words;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::error::Error;
+use rows::Rows;
+use source::Source;
 
 pub use length::Length;
-#[expect(unused_imports, reason = "the flags of inference runs come next")]
 pub use synthetic::{Synthetic, count_tokens, synthetic};
-#[expect(unused_imports, reason = "--targets comes next")]
 pub use targets::{TargetLine, read_targets};
 
 /// One row.
@@ -137,6 +147,47 @@ pub fn read(
     options: &ReadOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Dataset, Error> {
-    let _ = (options, progress);
-    Err(Error::usage(format!("{}: datasets are not read yet", path.display())))
+    let mut rows = Rows::new(path, options)?;
+    let name = |stem: Option<&OsStr>| stem.map_or_else(String::new, |n| n.to_string_lossy().into());
+    if path.is_dir() {
+        if options.format.is_some_and(|format| format != Format::Folder) {
+            return Err(rows.fatal("is a folder, not a file"));
+        }
+        folder::read(path, &mut rows, progress)?;
+        return rows.finish(name(path.file_name()), Some("each file a body"));
+    }
+    let source = Source::open(path, progress).map_err(|error| rows.fatal(error))?;
+    let begin = source.begin();
+    if let Some(reason) = source::foreign(&begin) {
+        return Err(rows.fatal(reason));
+    }
+    match options.format.unwrap_or_else(|| source::told(path, &begin)) {
+        Format::JsonLines => lines::json(source, &mut rows)?,
+        Format::ShareGpt if begin.starts_with(b"{") => lines::json(source, &mut rows)?,
+        Format::Json | Format::ShareGpt => json::read(source, &mut rows)?,
+        Format::Csv => table::read(source, b',', &mut rows)?,
+        Format::Tsv => table::read(source, b'\t', &mut rows)?,
+        Format::Parquet => read_parquet(path, &mut rows)?,
+        Format::Folder => return Err(rows.fatal("is a file, not a folder")),
+        Format::Text => {
+            lines::text(source, &mut rows)?;
+            return rows.finish(name(path.file_stem()), Some("each line a prompt"));
+        }
+    }
+    rows.finish(name(path.file_stem()), None)
 }
+
+#[cfg(feature = "parquet")]
+use parquet::read as read_parquet;
+
+#[cfg(not(feature = "parquet"))]
+fn read_parquet(_: &Path, rows: &mut Rows<'_>) -> Result<(), Error> {
+    Err(rows.fatal(
+        "is Parquet, which this build does not read; build it with --features parquet, or write \
+         JSON lines: python3 -c 'import pandas, sys; pandas.read_parquet(sys.argv[1]).to_json(\
+         sys.argv[2], orient=\"records\", lines=True)' IN.parquet OUT.jsonl",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

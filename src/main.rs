@@ -46,13 +46,18 @@ mod number;
 #[cfg(target_os = "linux")]
 mod plan;
 #[cfg(target_os = "linux")]
+mod probe;
+#[cfg(target_os = "linux")]
 mod progress;
 #[cfg(target_os = "linux")]
+mod records;
 mod report;
 #[cfg(target_os = "linux")]
 mod request;
 #[cfg(target_os = "linux")]
 mod session;
+#[cfg(target_os = "linux")]
+mod side;
 #[cfg(target_os = "linux")]
 mod snapshot;
 #[cfg(target_os = "linux")]
@@ -87,6 +92,7 @@ fn main() -> ExitCode {
         Ok(cli::Parsed::Text(text)) => told(&text).map(|()| 0),
         Ok(cli::Parsed::Doctor(common)) => examine(common),
         Ok(cli::Parsed::Compare(typed)) => compare::run(&typed),
+        Ok(cli::Parsed::Probe(probe)) => probe::run(*probe),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
         Ok(cli::Parsed::Ab(load)) => ab::run(*load, calibrator),

@@ -2,7 +2,7 @@
 //! shards share.
 //!
 //! Called by [`crate::plan`]. Everything is resolved, read and rendered here, once, before the run.
-#![expect(dead_code, reason = "the flags of inference runs come next")]
+
 
 mod arena;
 mod content;
@@ -77,6 +77,7 @@ pub fn urls(config: &Config, embedded: Option<SocketAddr>) -> Vec<Url> {
     match embedded {
         Some(address) if config.urls.is_empty() => vec![Url {
             host: address.ip().to_string(),
+            is_https: false,
             port: address.port(),
             path: "/".into(),
             user_info: None,

@@ -126,7 +126,8 @@ impl Run<'_> {
             }
             self.signals.is_waiting()
         })?;
-        self.output.begin(self.session.snapshot());
+        let records = self.session.take_records();
+        self.output.begin(self.session.snapshot(), records);
         if is_ready {
             self.session.begin();
             if self.measure() {
@@ -251,6 +252,7 @@ impl Run<'_> {
             failed: phase.sums.counters.failed,
             in_flight: self.session.in_flight(),
             backlog: (seen.backlog * self.plan.cores.len() as f64).round() as u64,
+            tokens: seen.tokens,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use loadgen_shards::query::{Address, Target};
+use loadgen_shards::tls::{TlsPlan, TlsTarget};
 
 use super::url::Url;
 use crate::config::Config;
@@ -19,13 +20,16 @@ pub struct Destinations<'a> {
     config: &'a Config,
     resolve: &'a Resolve<'a>,
     resolved: HashMap<(String, u16), SocketAddr>,
+    /// Read for the first https URL.
+    tls: Option<TlsPlan>,
     targets: Vec<Target>,
 }
 
 impl<'a> Destinations<'a> {
     /// None yet.
     pub fn new(config: &'a Config, resolve: &'a Resolve<'a>) -> Destinations<'a> {
-        Destinations { config, resolve, resolved: HashMap::new(), targets: Vec::new() }
+        let (resolved, targets) = (HashMap::new(), Vec::new());
+        Destinations { config, resolve, resolved, tls: None, targets }
     }
 
     /// The index of the target of a URL.
@@ -34,7 +38,8 @@ impl<'a> Destinations<'a> {
             Some(path) => Address::Unix(path.clone()),
             None => Address::Inet(self.resolved(url)?),
         };
-        let target = Target::plain(address, self.config.source_ip);
+        let tls = if url.is_https { Some(self.tls_to(url)?) } else { None };
+        let target = Target { tls, ..Target::plain(address, self.config.source_ip) };
         let known = self.targets.iter().position(|other| *other == target);
         let index = known.unwrap_or_else(|| {
             self.targets.push(target);
@@ -46,6 +51,14 @@ impl<'a> Destinations<'a> {
     /// All of them.
     pub fn into_targets(self) -> Vec<Target> {
         self.targets
+    }
+
+    fn tls_to(&mut self, url: &Url) -> Result<TlsTarget, Error> {
+        let plan = match self.tls.take() {
+            Some(plan) => plan,
+            None => TlsPlan::new(&self.config.tls).map_err(Error::usage)?,
+        };
+        self.tls.insert(plan).target(&url.host).map_err(Error::usage)
     }
 
     fn resolved(&mut self, url: &Url) -> Result<SocketAddr, Error> {
