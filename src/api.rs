@@ -3,14 +3,13 @@
 //!
 //! Pure: words, paths and rows in, bytes out. [`crate::request`] puts the bytes behind a head and
 //! into the table of a run.
-#![expect(unused_imports, reason = "the flags of inference runs come next")]
 
 mod body;
 mod field;
 
 use loadgen_shards::answer::{AnswerFormat, PathStep};
 
-pub use body::{Body, BodyWriter, body};
+pub use body::{BodyWriter, body};
 pub use field::parse_field;
 
 /// A kind of endpoint (`--api`).

@@ -3,7 +3,6 @@
 //!
 //! Called by [`crate::plan`]. Everything is resolved, read and rendered here, once, before the run.
 
-
 mod arena;
 mod content;
 mod destination;
@@ -84,11 +83,6 @@ pub fn urls(config: &Config, embedded: Option<SocketAddr>) -> Vec<Url> {
         }],
         _ => config.urls.clone(),
     }
-}
-
-/// Whether a `{{column}}` stands in a URL, a header or the body as typed.
-pub fn has_placeholders(config: &Config) -> bool {
-    config.request.has_placeholders() || config.urls.iter().any(Url::has_placeholders)
 }
 
 fn system_resolver(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
