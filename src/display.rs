@@ -10,6 +10,7 @@ mod precision;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod trust;
 
 pub use precision::notice as precision_notice;
@@ -37,7 +38,8 @@ const PRECISE: f64 = 0.05;
 /// Proposals of longer runs end here: nobody waits ten times a day.
 const LONGER_NS_MAX: f64 = 8.64e12;
 
-/// The two lines above a run: with what, and what. Printed before it starts.
+/// The lines above a run: with what, and what; of an inference run a third one. Printed before it
+/// starts.
 pub fn header(facts: &RunFacts, engine: &EngineReport) -> String {
     let shards = counted(facts.cores.len() as u64, "shard");
     let cores = if facts.cores.len() == 1 { "core" } else { "cores" };
@@ -75,7 +77,8 @@ pub fn header(facts: &RunFacts, engine: &EngineReport) -> String {
         counted(u64::from(facts.connections), "connection"),
         lengths(&facts.phases, facts.precision.is_some()),
     );
-    text.lines().map(|line| printable(line) + "\n").collect()
+    let inference = facts.inference.as_ref().map(tokens::header);
+    text.lines().chain(inference.as_deref()).map(|line| printable(line) + "\n").collect()
 }
 
 /// What the reader should know when this binary is no release build.
@@ -126,6 +129,7 @@ pub fn report(results: &Results) -> String {
     lines.extend(answer::reason(results, &ending, assessment.as_ref()));
     lines.push(String::new());
     lines.extend(counts(results.snapshot, &results.tracked));
+    lines.extend(tokens::lines(results));
     let table = table::table(results);
     if !table.is_empty() {
         lines.push(String::new());
@@ -162,6 +166,12 @@ fn counts(snapshot: &Snapshot, tracked: &Totals) -> Vec<String> {
     if let (Some(scheduled), Some(achieved)) = (tracked.scheduled_qps(), tracked.qps()) {
         let (scheduled, achieved) = (rate(scheduled), rate(achieved));
         write!(requests, "        scheduled {scheduled}/s   achieved {achieved}/s").expect(WRITES);
+    }
+    // The first line of plain HTTP has it.
+    if let (None, Some(achieved), true) =
+        (tracked.scheduled_qps(), tracked.qps(), tracked.sums.answers.is_some())
+    {
+        write!(requests, "        achieved {}/s", rate(achieved)).expect(WRITES);
     }
     let mut lines = vec![format!("  {requests}")];
     let mut label = "failed  ";
@@ -209,7 +219,14 @@ fn goodput(results: &Results) -> Option<String> {
     let ended = (counters.completed + counters.failed).max(1);
     let share = 100.0 * counters.good as f64 / ended as f64;
     let goals = goals_text(goals);
-    Some(format!("  goodput      {}/s   {share:.1} % of the requests kept {goals}", rate(qps)))
+    let unknown = match counters.good_unknown {
+        0 => String::new(),
+        count => format!("   {} not known, as nobody counted their tokens", grouped(count)),
+    };
+    Some(format!(
+        "  goodput      {}/s   {share:.1} % of the requests kept {goals}{unknown}",
+        rate(qps)
+    ))
 }
 
 /// Connections, client, checks, files.
@@ -217,6 +234,7 @@ fn facts_below(results: &Results, assessment: Option<&Assessment>) -> Vec<String
     let (facts, tracked) = (results.facts, &results.tracked);
     let all = Totals::of(&results.snapshot.phases);
     let mut lines = vec![connections(&all)];
+    lines.extend(handshakes(&all));
     lines.extend(waits(results));
     // The trust line of an open loop has it.
     if let (Some(busy), true) = (tracked.utilisation(), facts.open.is_none()) {
@@ -263,6 +281,23 @@ fn connections(all: &Totals) -> String {
         write!(line, "   {} {what}", grouped(count)).expect(WRITES);
     }
     line
+}
+
+/// How long TLS handshakes took, of those that were made; no latency contains them.
+fn handshakes(all: &Totals) -> Option<String> {
+    let counters = &all.sums.counters;
+    let (median, most) = (all.sums.tls.percentile(50_000)?, all.sums.tls.max);
+    let (handshakes, resumed) = (counters.tls_handshakes, counters.tls_resumed);
+    let resumed = match resumed {
+        0 => "no session resumed".to_owned(),
+        count => format!("{} resumed a session", grouped(count)),
+    };
+    Some(format!(
+        "  tls          {} in {} (median; longest {})   {resumed}",
+        counted(handshakes, "handshake"),
+        time(median),
+        time(most)
+    ))
 }
 
 /// How many requests waited for a connection, why, and what helps.

@@ -28,6 +28,26 @@ pub enum Metric {
     Ttfb(Stat),
     /// Time to open a connection, ns.
     Connect(Stat),
+    /// Length of a TLS handshake, ns.
+    Tls(Stat),
+    /// Headline time to the first token, ns: from the schedule, in closed loop from the send.
+    Ttft(Stat),
+    /// Time from the send to the first token, ns.
+    ServiceTtft(Stat),
+    /// Time per output token of an answer, ns.
+    Tpot(Stat),
+    /// Gaps between chunks, pooled over answers, ns.
+    ChunkDelta(Stat),
+    /// Tokens of the prompt, a count.
+    Isl(Stat),
+    /// Generated tokens of an answer, a count.
+    Osl(Stat),
+    /// Generated tokens per second.
+    Tps,
+    /// Generated and prompt tokens per second.
+    TotalTps,
+    /// Prompt tokens from the endpoint's cache as a share of all, 0 to 1.
+    CachedShare,
     /// Failed queries, a count.
     Failed,
     /// Failed queries as a share of those that ended (completed or failed), 0 to 1.
@@ -52,7 +72,69 @@ pub enum Metric {
     Target,
 }
 
+/// What the numbers of a metric are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// ns.
+    Time,
+    /// Things counted.
+    Count,
+    /// 0 to 1.
+    Share,
+    /// Per second.
+    Rate,
+}
+
 impl Metric {
+    /// What its numbers are.
+    pub const fn unit(self) -> Unit {
+        match self {
+            Metric::Latency(_)
+            | Metric::Service(_)
+            | Metric::Lateness(_)
+            | Metric::PoolWait(_)
+            | Metric::Ttfb(_)
+            | Metric::Connect(_)
+            | Metric::Tls(_)
+            | Metric::Ttft(_)
+            | Metric::ServiceTtft(_)
+            | Metric::Tpot(_)
+            | Metric::ChunkDelta(_) => Unit::Time,
+            Metric::Failed
+            | Metric::Completed
+            | Metric::Dropped
+            | Metric::Isl(_)
+            | Metric::Osl(_) => Unit::Count,
+            Metric::FailedShare
+            | Metric::DroppedShare
+            | Metric::GoodputShare
+            | Metric::CachedShare => Unit::Share,
+            Metric::Qps
+            | Metric::Offered
+            | Metric::Scheduled
+            | Metric::Goodput
+            | Metric::Target
+            | Metric::Tps
+            | Metric::TotalTps => Unit::Rate,
+        }
+    }
+
+    /// Whether only the answers of an inference endpoint have it.
+    pub const fn is_of_answers(self) -> bool {
+        matches!(
+            self,
+            Metric::Ttft(_)
+                | Metric::ServiceTtft(_)
+                | Metric::Tpot(_)
+                | Metric::ChunkDelta(_)
+                | Metric::Isl(_)
+                | Metric::Osl(_)
+                | Metric::Tps
+                | Metric::TotalTps
+                | Metric::CachedShare
+        )
+    }
+
     /// Whether only a load with a schedule has it.
     pub fn needs_schedule(&self) -> bool {
         matches!(
@@ -81,6 +163,8 @@ impl Metric {
                 | Metric::Scheduled
                 | Metric::Goodput
                 | Metric::GoodputShare
+                | Metric::Tps
+                | Metric::TotalTps
         )
     }
 }
@@ -235,8 +319,20 @@ pub fn parse_metric(text: &str) -> Result<Metric, String> {
         "offered" => of_number(Metric::Offered),
         "scheduled" => of_number(Metric::Scheduled),
         "goodput" => of_number(Metric::Goodput),
-        "ttft" | "tpot" | "chunk_delta" | "itl" | "tps" | "osl" | "isl" => {
-            Err(format!("names `{name}`, which this version does not measure; {FORM}"))
+        "tls" => of_distribution(Metric::Tls),
+        "ttft" => of_distribution(Metric::Ttft),
+        "service_ttft" => of_distribution(Metric::ServiceTtft),
+        "tpot" => of_distribution(Metric::Tpot),
+        "chunk_delta" | "gaps" => of_distribution(Metric::ChunkDelta),
+        "isl" => of_distribution(Metric::Isl),
+        "osl" => of_distribution(Metric::Osl),
+        "tps" | "output_tps" => of_number(Metric::Tps),
+        "total_tps" => of_number(Metric::TotalTps),
+        "cached" => of_number(Metric::CachedShare),
+        "itl" => {
+            Err("names `itl`, which means one thing in each tool; allowed: tpot (one value a \
+                      request) or chunk_delta (the gaps between chunks)"
+                .to_owned())
         }
         _ => Err(format!("names no metric before the operator (`{name}`); {FORM}")),
     }
@@ -269,29 +365,23 @@ fn parse_value(metric: Metric, text: &str) -> Result<(Metric, f64), String> {
     };
     let is_share = text.ends_with('%');
     match metric {
-        Metric::Latency(_)
-        | Metric::Service(_)
-        | Metric::Lateness(_)
-        | Metric::PoolWait(_)
-        | Metric::Ttfb(_)
-        | Metric::Connect(_) => unit::time_ns_with_unit(text)
-            .map(|ns| (metric, ns as f64))
-            .ok_or_else(|| allowed("a time with its unit, such as 50ms or 1.5s")),
         Metric::Failed | Metric::FailedShare if is_share => share_of(Metric::FailedShare),
         Metric::Dropped | Metric::DroppedShare if is_share => share_of(Metric::DroppedShare),
         Metric::Goodput | Metric::GoodputShare if is_share => share_of(Metric::GoodputShare),
         Metric::Failed | Metric::FailedShare | Metric::Dropped | Metric::DroppedShare => {
             count("a count such as 100 or 10k, or a share such as 0.1%")
         }
-        Metric::Completed => count("a count such as 100 or 10k"),
-        Metric::Qps
-        | Metric::Offered
-        | Metric::Scheduled
-        | Metric::Goodput
-        | Metric::GoodputShare
-        | Metric::Target => unit::rate(text)
-            .map(|rate| (metric, rate))
-            .ok_or_else(|| allowed("a rate per second such as 1000, 0.5 or 10k")),
+        Metric::CachedShare => share_of(metric),
+        _ => match metric.unit() {
+            Unit::Time => unit::time_ns_with_unit(text)
+                .map(|ns| (metric, ns as f64))
+                .ok_or_else(|| allowed("a time with its unit, such as 50ms or 1.5s")),
+            Unit::Count => count("a count such as 100 or 10k"),
+            // A share without its sign is a rate: `goodput>95`.
+            Unit::Rate | Unit::Share => unit::rate(text)
+                .map(|rate| (metric, rate))
+                .ok_or_else(|| allowed("a rate per second such as 1000, 0.5 or 10k")),
+        },
     }
 }
 
@@ -310,8 +400,8 @@ fn parse_factor(metric: Metric, text: &str) -> Result<f64, String> {
 }
 
 const FORM: &str = "allowed: latency.p99>50ms (or p99>50ms), and service, lateness, pool_wait, \
-    ttfb or connect with .STAT; failed>0.1%, dropped>100, completed>1000, achieved<0.99*target, \
-    offered, scheduled, goodput>95%; STAT is min, mean, max or pNN";
+    ttfb, connect, tls, ttft, service_ttft, tpot, chunk_delta, isl or osl with .STAT; failed>0.1%, dropped>100, completed>1000, achieved<0.99*target, \
+    offered, scheduled, goodput>95%, tps>5k, total_tps, cached<1%; STAT is min, mean, max or pNN";
 
 #[cfg(test)]
 mod tests {
@@ -350,6 +440,18 @@ mod tests {
             ("qps<1000", Metric::Qps, Below, 1000.0, false),
             ("achieved<0.5/s", Metric::Qps, Below, 0.5, false),
             ("qps:10k", Metric::Qps, AtLeast, 10_000.0, true),
+            ("ttft.p99:500ms", Metric::Ttft(p(99.0)), AtMost, 5e8, true),
+            ("service_ttft.p50<1s", Metric::ServiceTtft(p(50.0)), Below, 1e9, false),
+            ("tpot.mean>30ms", Metric::Tpot(Stat::Mean), Above, 3e7, false),
+            ("chunk_delta.p99:40ms", Metric::ChunkDelta(p(99.0)), AtMost, 4e7, true),
+            ("gaps.max<1s", Metric::ChunkDelta(Stat::Max), Below, 1e9, false),
+            ("tls.p50<2ms", Metric::Tls(p(50.0)), Below, 2e6, false),
+            ("osl.mean>=100", Metric::Osl(Stat::Mean), AtLeast, 100.0, false),
+            ("isl.max<4k", Metric::Isl(Stat::Max), Below, 4000.0, false),
+            ("tps:5k", Metric::Tps, AtLeast, 5000.0, true),
+            ("output_tps<10", Metric::Tps, Below, 10.0, false),
+            ("total_tps>1M", Metric::TotalTps, Above, 1e6, false),
+            ("cached:1%", Metric::CachedShare, AtMost, 0.01, true),
         ] {
             let got = Expression::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let text = text.to_string();
@@ -407,7 +509,13 @@ mod tests {
             ("nonsense", "METRIC OP VALUE"),
             ("foo>1", "names no metric"),
             (">50ms", "names no metric"),
-            ("ttft.p99>50ms", "does not measure"),
+            ("itl.p99>50ms", "one thing in each tool"),
+            ("ttft>50ms", "needs a statistic"),
+            ("ttft.p99>50", "a time with its unit"),
+            ("osl.p50>5ms", "a count such as"),
+            ("tps.p99>5", "one number"),
+            ("tps<1*target", "no rate"),
+            ("cached>3", "0% to 100%"),
             ("latency>50ms", "needs a statistic"),
             ("latency.p0>50ms", "p50 to p99.999"),
             ("latency.p100>50ms", "p50 to p99.999"),

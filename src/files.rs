@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use loadgen_shards::phase::PhaseKind;
 
+use crate::snapshot::{LATENCY, TPOT, TTFT};
+
 /// Measured facts.
 pub const FINAL_SNAPSHOT: &str = "metrics/final_snapshot.json";
 /// Derived figures of the tracked phases together.
@@ -33,14 +35,14 @@ pub fn phase_intervals(phase: &str) -> PathBuf {
     Path::new("phases").join(phase).join("intervals.jsonl")
 }
 
-/// The histogram of the latency in each interval of one phase.
-pub fn phase_hlog(phase: &str) -> PathBuf {
-    Path::new("phases").join(phase).join("latency.hlog")
+/// The histogram of a series in each interval of one phase.
+pub fn phase_hlog(phase: &str, series: &str) -> PathBuf {
+    Path::new("phases").join(phase).join(format!("{series}.hlog"))
 }
 
-/// The percentile spectrum of the latency of one phase.
-pub fn phase_hgrm(phase: &str) -> PathBuf {
-    Path::new("phases").join(phase).join("latency.hgrm")
+/// The percentile spectrum of a series of one phase.
+pub fn phase_hgrm(phase: &str, series: &str) -> PathBuf {
+    Path::new("phases").join(phase).join(format!("{series}.hgrm"))
 }
 
 /// A directory that was writable when it was made.
@@ -125,9 +127,13 @@ fn probe(root: &Path) -> io::Result<()> {
 
 /// Removes our files, and nothing else that may be there.
 fn remove_earlier(root: &Path) -> io::Result<()> {
-    let of_phase = [phase_summary, phase_intervals, phase_hlog, phase_hgrm];
-    let phases = [PhaseKind::Warmup, PhaseKind::Performance];
-    let phases = phases.into_iter().flat_map(|kind| of_phase.map(|name| name(kind.name())));
+    let of_series = |phase: &'static str| {
+        let series = [LATENCY, TTFT, TPOT].into_iter();
+        series.flat_map(move |name| [phase_hlog(phase, name), phase_hgrm(phase, name)])
+    };
+    let of_phase = |phase| [phase_summary(phase), phase_intervals(phase)].into_iter();
+    let phases = [PhaseKind::Warmup, PhaseKind::Performance].map(PhaseKind::name).into_iter();
+    let phases = phases.flat_map(|phase| of_phase(phase).chain(of_series(phase)));
     let others = [CONFIG, FINAL_SNAPSHOT, RESULT_SUMMARY, REPORT].map(PathBuf::from);
     for name in others.into_iter().chain(phases) {
         match fs::remove_file(root.join(name)) {
@@ -230,8 +236,8 @@ mod tests {
         fs::write(scratch.0.join("notes.txt"), "the user's").expect("writable");
         let warmup = phase_summary("warmup");
         let first = ReportDir::named(&scratch.0).expect("writable");
-        let hlog = phase_hlog("performance");
-        let names = [warmup.as_path(), &hlog, Path::new(RESULT_SUMMARY), Path::new(CONFIG)];
+        let (hlog, hgrm) = (phase_hlog("performance", LATENCY), phase_hgrm("warmup", TPOT));
+        let names = [warmup.as_path(), &hlog, &hgrm, Path::new(RESULT_SUMMARY), Path::new(CONFIG)];
         for name in names {
             first.write(name, "earlier").expect("writable");
         }

@@ -6,9 +6,10 @@
 //! its rates are over that.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use loadgen_shards::limits::INTERVAL_NS;
@@ -19,7 +20,9 @@ use serde_json::{Value, json};
 use crate::courtesy::make_way;
 use crate::files;
 use crate::hdr::IntervalLog;
-use crate::snapshot::{Distribution, Snapshot, count_needed, headline};
+use crate::snapshot::{
+    Distribution, LATENCY, Snapshot, TPOT, TTFT, count_needed, headline, headline_ttft,
+};
 
 /// One slice of a phase, over all shards.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +46,15 @@ struct Slice {
     latency: Distribution,
     service: Distribution,
     lateness: Distribution,
+    /// Completed answers of an inference endpoint, and their tokens as far as it told them.
+    answers: u64,
+    completion_tokens: u64,
+    answers_counted: u64,
+    chunks: u64,
+    /// Streams only; the headline.
+    ttft: Distribution,
+    tpot: Distribution,
+    chunk_delta: Distribution,
 }
 
 impl Slice {
@@ -63,6 +75,16 @@ impl Slice {
         self.latency.add(headline(recording));
         self.service.add(&recording.service);
         self.lateness.add(&recording.lateness);
+        if recording.counters.answers == 0 {
+            return;
+        }
+        self.answers += recording.counters.answers;
+        self.answers_counted += recording.counters.answers_counted;
+        self.completion_tokens += recording.counters.completion_tokens;
+        self.chunks += recording.counters.chunks;
+        self.ttft.add(headline_ttft(recording));
+        self.tpot.add(&recording.answers.tpot);
+        self.chunk_delta.add(&recording.answers.chunk_delta);
     }
 
     /// The slice as a line of JSON, without its end. Times are in ns, instants from `start_ns` on;
@@ -71,6 +93,9 @@ impl Slice {
         let seconds = self.covered_ns as f64 / 1e9 / shards as f64;
         let mean = |sum: u64| sum as f64 / self.recordings.max(1) as f64 * shards as f64;
         let of_schedule = |value: Value| if is_open { value } else { Value::Null };
+        let of_answers = |value: Value| if self.answers > 0 { value } else { Value::Null };
+        let per_s = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
+        let tps = per_s(self.completion_tokens).filter(|_| self.answers_counted > 0);
         json!({
             "begin_ns": self.begin_ns.saturating_sub(start_ns),
             "end_ns": self.end_ns.saturating_sub(start_ns),
@@ -85,6 +110,11 @@ impl Slice {
             "latency": figures(&self.latency),
             "service": figures(&self.service),
             "lateness": of_schedule(figures(&self.lateness)),
+            "ttft": of_answers(figures(&self.ttft)),
+            "tpot": of_answers(figures(&self.tpot)),
+            "chunk_delta": of_answers(figures(&self.chunk_delta)),
+            "tps": of_answers(tps.into()),
+            "chunks_per_s": of_answers(per_s(self.chunks).into()),
         })
         .to_string()
     }
@@ -136,31 +166,72 @@ impl Pending {
     }
 }
 
-/// The two files of one phase.
+/// The files of one phase.
 struct Writers {
+    root: PathBuf,
+    phase: String,
     lines: BufWriter<File>,
-    log: IntervalLog<BufWriter<File>>,
-    /// Start of the log, CLOCK_MONOTONIC ns; the phase starts within the second after it.
+    /// By series; that of the latency always, the others from their first value on.
+    logs: BTreeMap<&'static str, IntervalLog<BufWriter<File>>>,
+    /// Start of the logs, CLOCK_MONOTONIC ns; the phase starts within the second after it.
     log_start_ns: u64,
+    /// The same, Unix seconds.
+    log_start_unix_s: u64,
 }
 
 impl Writers {
     fn create(root: &Path, phase: &str, start_ns: u64) -> io::Result<Writers> {
-        let create = |name| -> io::Result<BufWriter<File>> {
-            let path = root.join(name);
-            fs::create_dir_all(path.parent().expect("a file of a phase has a folder"))?;
-            File::create(path).map(BufWriter::new)
-        };
         let since_ns = monotonic_ns().saturating_sub(start_ns);
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
         let start_unix_ns = (now_ns as u64).saturating_sub(since_ns);
-        let log = create(files::phase_hlog(phase))?;
-        Ok(Writers {
-            lines: create(files::phase_intervals(phase))?,
-            log: IntervalLog::new(log, start_unix_ns / 1_000_000_000)?,
+        let mut writers = Writers {
+            lines: create(root, &files::phase_intervals(phase))?,
+            root: root.to_owned(),
+            phase: phase.to_owned(),
+            logs: BTreeMap::new(),
             log_start_ns: start_ns.saturating_sub(start_unix_ns % 1_000_000_000),
+            log_start_unix_s: start_unix_ns / 1_000_000_000,
+        };
+        writers.log(LATENCY)?;
+        Ok(writers)
+    }
+
+    /// The log of a series, begun if it was not.
+    fn log(&mut self, series: &'static str) -> io::Result<&mut IntervalLog<BufWriter<File>>> {
+        Ok(match self.logs.entry(series) {
+            Entry::Occupied(begun) => begun.into_mut(),
+            Entry::Vacant(place) => {
+                let file = create(&self.root, &files::phase_hlog(&self.phase, series))?;
+                place.insert(IntervalLog::new(file, self.log_start_unix_s)?)
+            }
         })
     }
+
+    /// The slice in every log. Series of an inference endpoint have none without a value.
+    fn push(&mut self, slice: &Slice) -> io::Result<()> {
+        let since_ns = slice.begin_ns.saturating_sub(self.log_start_ns);
+        let length_ns = slice.end_ns - slice.begin_ns;
+        for (series, distribution) in
+            [(LATENCY, &slice.latency), (TTFT, &slice.ttft), (TPOT, &slice.tpot)]
+        {
+            if series == LATENCY || !distribution.is_empty() {
+                self.log(series)?.push(None, since_ns, length_ns, distribution)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.lines.flush()?;
+        self.logs.values_mut().try_for_each(IntervalLog::flush)
+    }
+}
+
+/// A file below `root`, with its folder.
+fn create(root: &Path, name: &Path) -> io::Result<BufWriter<File>> {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().expect("a file of a phase has a folder"))?;
+    File::create(path).map(BufWriter::new)
 }
 
 struct Phase {
@@ -173,7 +244,7 @@ struct Phase {
 
 /// The growing files of a run.
 pub struct IntervalFiles {
-    root: std::path::PathBuf,
+    root: PathBuf,
     interval_ns: u64,
     shards: usize,
     phases: Vec<Phase>,
@@ -234,12 +305,9 @@ impl IntervalFiles {
             for slice in &slices {
                 make_way();
                 writeln!(writers.lines, "{}", slice.line(start_ns, self.shards, phase.is_open))?;
-                let since_ns = slice.begin_ns.saturating_sub(writers.log_start_ns);
-                let length_ns = slice.end_ns - slice.begin_ns;
-                writers.log.push(None, since_ns, length_ns, &slice.latency)?;
+                writers.push(slice)?;
             }
-            writers.lines.flush()?;
-            writers.log.flush()?;
+            writers.flush()?;
         }
         Ok(())
     }
@@ -290,7 +358,7 @@ mod tests {
         let keys: Vec<&str> =
             line.as_object().expect("an object").keys().map(String::as_str).collect();
         let expected = "begin_ns end_ns scheduled issued dropped completed failed qps in_flight \
-                        backlog latency service lateness";
+                        backlog latency service lateness ttft tpot chunk_delta tps chunks_per_s";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(
             (&line["begin_ns"], &line["end_ns"]),
@@ -317,10 +385,63 @@ mod tests {
         for key in ["scheduled", "dropped", "backlog", "lateness"] {
             assert_eq!(line[key], Value::Null, "{key} of a closed loop");
         }
+        for key in ["ttft", "tpot", "chunk_delta", "tps", "chunks_per_s"] {
+            assert_eq!(line[key], Value::Null, "{key} of plain HTTP");
+        }
         assert_eq!(line["latency"], line["service"], "from the send");
         assert_eq!(line["latency"]["p99"], Value::Null, "ten values");
         let empty = parsed(&Slice::default().line(0, 1, true));
         assert_eq!((&empty["qps"], &empty["latency"]["p50"]), (&Value::Null, &Value::Null));
+    }
+
+    /// The same of streams: TTFT 1 ms from the send, 7 tokens at 50 us each.
+    fn streamed(begin_ns: u64, completed: u64, is_counted: bool) -> Recording {
+        let mut recording = recording(0, begin_ns, completed);
+        let counters = &mut recording.counters;
+        counters.answers = completed;
+        counters.chunks = 7 * completed;
+        if is_counted {
+            counters.answers_counted = completed;
+            counters.completion_tokens = 7 * completed;
+        }
+        for _ in 0..completed {
+            recording.answers.service_ttft.record(1_000_000);
+            recording.answers.ttft.record(2_000_000);
+            recording.answers.tpot.record(50_000);
+            (0..6).for_each(|_| recording.answers.chunk_delta.record(60_000));
+        }
+        recording
+    }
+
+    #[test]
+    fn a_line_tells_tokens_where_there_are_streams() {
+        let told = |is_counted| {
+            let mut slice = Slice::default();
+            (0..4).for_each(|i| slice.add(&streamed(i * INTERVAL_NS, 250, is_counted)));
+            parsed(&slice.line(0, 1, true))
+        };
+        let line = told(true);
+        assert_eq!((&line["tps"], &line["chunks_per_s"]), (&json!(7000.0), &json!(7000.0)));
+        assert_eq!(line["ttft"]["max"], 2_000_000, "from the schedule");
+        assert_eq!(line["tpot"], json!({ "p50": 50_000, "p99": 50_000, "max": 50_000 }));
+        assert_eq!(line["chunk_delta"]["p50"], 60_000);
+        assert_eq!(told(false)["tps"], Value::Null, "nobody counted them");
+    }
+
+    #[test]
+    fn series_of_streams_have_logs_of_their_own_and_plain_http_has_none() {
+        let name = format!("loadgen-uring-streams-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let phases = [("performance".to_owned(), true), ("warmup".to_owned(), true)];
+        let mut files = IntervalFiles::new(&root, SECOND, 1, phases);
+        files.add(&streamed(monotonic_ns(), 10, true));
+        files.add(&recording(1, monotonic_ns(), 10));
+        files.finish().expect("writable");
+        let has = |phase, series| root.join(files::phase_hlog(phase, series)).exists();
+        let logs = |phase| [LATENCY, TTFT, TPOT].map(|series| has(phase, series));
+        assert_eq!(logs("performance"), [true; 3]);
+        assert_eq!(logs("warmup"), [true, false, false]);
+        fs::remove_dir_all(&root).expect("ours");
     }
 
     #[test]
@@ -355,12 +476,12 @@ mod tests {
         }
         files.add(&recording(u32::MAX, start_ns, 100)); // of no phase
         files.finish().expect("writable");
-        let read = |name: std::path::PathBuf| fs::read_to_string(root.join(name));
+        let read = |name: PathBuf| fs::read_to_string(root.join(name));
         let lines = read(files::phase_intervals("performance")).expect("written");
         let completed: Vec<Value> =
             lines.lines().map(|line| parsed(line)["completed"].clone()).collect();
         assert_eq!(completed, [400, 400, 400]);
-        let log = read(files::phase_hlog("performance")).expect("written");
+        let log = read(files::phase_hlog("performance", LATENCY)).expect("written");
         let starts: Vec<f64> = log
             .lines()
             .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))

@@ -10,7 +10,7 @@ use loadgen_shards::recorder::Recording;
 use terminal_size::{Width, terminal_size_of};
 
 use crate::display::{counted, grouped, rate, time};
-use crate::snapshot::{Distribution, headline};
+use crate::snapshot::{Distribution, headline, headline_ttft};
 
 /// Where the live view goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,22 @@ pub struct Tick {
     pub in_flight: u64,
     /// Queries that wait for a connection.
     pub backlog: u64,
+    /// Of the answers of an inference endpoint in the last interval; `None` without one.
+    pub tokens: Option<Tokens>,
+}
+
+/// What answers of an inference endpoint told in the last interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tokens {
+    /// Generated tokens of the answers that ended, per second; `None` if the endpoint does not
+    /// tell.
+    pub per_s: Option<f64>,
+    /// Chunks of the answers that ended, per second.
+    pub chunks_per_s: f64,
+    /// Median headline time to the first token, ns; `None` without a stream.
+    pub ttft_p50_ns: Option<u64>,
+    /// 99th percentile likewise.
+    pub ttft_p99_ns: Option<u64>,
 }
 
 /// What the shards told in the last interval.
@@ -95,6 +111,8 @@ pub struct Seen {
     pub p99_ns: Option<u64>,
     /// Queries that waited for a connection in one shard, on average.
     pub backlog: f64,
+    /// Of the answers of an inference endpoint; `None` without one.
+    pub tokens: Option<Tokens>,
 }
 
 /// The last interval, from the recordings that the shards handed over in it.
@@ -104,6 +122,11 @@ pub struct Window {
     completed: u64,
     backlog_sum: u64,
     recordings: u64,
+    ttft: Distribution,
+    answers: u64,
+    answers_counted: u64,
+    tokens: u64,
+    chunks: u64,
 }
 
 impl Window {
@@ -113,18 +136,34 @@ impl Window {
         self.completed += recording.counters.completed;
         self.backlog_sum += recording.backlog;
         self.recordings += 1;
+        if recording.counters.answers > 0 {
+            self.ttft.add(headline_ttft(recording));
+            self.answers += recording.counters.answers;
+            self.answers_counted += recording.counters.answers_counted;
+            self.tokens += recording.counters.completion_tokens;
+            self.chunks += recording.counters.chunks;
+        }
     }
 
     /// The figures over `length_ns`; then forgets them.
     pub fn take(&mut self, length_ns: u64) -> Seen {
+        let per_s = |count: u64| count as f64 * 1e9 / length_ns.max(1) as f64;
         let seen = Seen {
-            rate: self.completed as f64 * 1e9 / length_ns.max(1) as f64,
+            rate: per_s(self.completed),
             p50_ns: self.latency.percentile(50_000),
             p99_ns: self.latency.percentile(99_000),
             backlog: self.backlog_sum as f64 / self.recordings.max(1) as f64,
+            tokens: (self.answers > 0).then(|| Tokens {
+                per_s: (self.answers_counted > 0).then(|| per_s(self.tokens)),
+                chunks_per_s: per_s(self.chunks),
+                ttft_p50_ns: self.ttft.percentile(50_000),
+                ttft_p99_ns: self.ttft.percentile(99_000),
+            }),
         };
         self.latency.reset();
+        self.ttft.reset();
         (self.completed, self.backlog_sum, self.recordings) = (0, 0, 0);
+        (self.answers, self.answers_counted, self.tokens, self.chunks) = (0, 0, 0, 0);
         seen
     }
 }
@@ -151,6 +190,10 @@ pub fn line(tick: &Tick) -> String {
         (Some(p50), Some(p99)) => format!("p50 {}  p99 {}", time(p50), time(p99)),
         _ => "no answer yet".to_owned(),
     };
+    let latency = match &tick.tokens {
+        Some(tokens) => told(tokens, &latency),
+        None => latency,
+    };
     let failed = counted(tick.failed, "error");
     let target = tick.target.map_or_else(String::new, |target| format!(" of {}", rate(target)));
     let waiting = match tick.backlog {
@@ -159,6 +202,20 @@ pub fn line(tick: &Tick) -> String {
     };
     let rate = rate(tick.rate);
     format!("{stage}{elapsed}{left}  {rate}{target}/s  {latency}  {failed}  {in_flight}{waiting}")
+}
+
+/// Tokens per second, and the time to the first one in place of the latency where there are
+/// streams.
+fn told(tokens: &Tokens, latency: &str) -> String {
+    let speed = match tokens.per_s {
+        Some(per_s) => format!("{} tok/s  ", rate(per_s)),
+        None if tokens.chunks_per_s > 0.0 => format!("{} chunks/s  ", rate(tokens.chunks_per_s)),
+        None => String::new(),
+    };
+    match (tokens.ttft_p50_ns, tokens.ttft_p99_ns) {
+        (Some(p50), Some(p99)) => format!("{speed}TTFT p50 {}  p99 {}", time(p50), time(p99)),
+        _ => format!("{speed}{latency}"),
+    }
 }
 
 /// Writes the lines.
@@ -178,7 +235,12 @@ impl<W: Write> Progress<W> {
 
     /// Shows one line.
     pub fn show(&mut self, tick: &Tick) -> io::Result<()> {
-        let line = format!("{}{}", self.label, line(tick));
+        self.show_text(&line(tick))
+    }
+
+    /// Shows any other line.
+    pub fn show_text(&mut self, text: &str) -> io::Result<()> {
+        let line = format!("{}{text}", self.label);
         match self.mode {
             Mode::Silent => return Ok(()),
             Mode::Lines => writeln!(self.target, "{line}")?,
@@ -237,11 +299,38 @@ mod tests {
         failed: 0,
         in_flight: 64,
         backlog: 0,
+        tokens: None,
+    };
+
+    const TOKENS: Tokens = Tokens {
+        per_s: Some(5_210.0),
+        chunks_per_s: 1_302.4,
+        ttft_p50_ns: Some(210_000_000),
+        ttft_p99_ns: Some(471_000_000),
     };
 
     #[test]
     fn every_stage_has_its_line() {
         let cases = [
+            (
+                Tick { rate: 41.5, tokens: Some(TOKENS), ..TICK },
+                "3 s, 7 s left  41.5/s  5 210 tok/s  TTFT p50 210 ms  p99 471 ms  0 errors  \
+                 64 in flight",
+            ),
+            (
+                Tick { tokens: Some(Tokens { per_s: None, ..TOKENS }), rate: 41.5, ..TICK },
+                "3 s, 7 s left  41.5/s  1 302 chunks/s  TTFT p50 210 ms  p99 471 ms  0 errors  \
+                 64 in flight",
+            ),
+            (
+                Tick {
+                    rate: 41.5,
+                    tokens: Some(Tokens { ttft_p50_ns: None, ttft_p99_ns: None, ..TOKENS }),
+                    ..TICK
+                },
+                "3 s, 7 s left  41.5/s  5 210 tok/s  p50 512 µs  p99 1.90 ms  0 errors  \
+                 64 in flight",
+            ),
             (TICK, "3 s, 7 s left  98 120/s  p50 512 µs  p99 1.90 ms  0 errors  64 in flight"),
             (
                 Tick { stage: Stage::Warmup, left: Left::Requests(500), failed: 1, ..TICK },
@@ -330,6 +419,24 @@ mod tests {
     }
 
     #[test]
+    fn a_window_tells_tokens_of_its_answers_and_of_uncounted_ones_chunks() {
+        let mut window = Window::default();
+        let mut recording = Recording::default();
+        (0..10).for_each(|_| recording.answers.service_ttft.record(2_000_000));
+        recording.counters.answers = 10;
+        recording.counters.chunks = 60;
+        window.add(&recording);
+        let seen = window.take(500_000_000).tokens.expect("answers");
+        assert_eq!((seen.per_s, seen.chunks_per_s), (None, 120.0));
+        assert_eq!(seen.ttft_p50_ns, Some(2_000_000));
+        recording.counters.answers_counted = 10;
+        recording.counters.completion_tokens = 110;
+        window.add(&recording);
+        assert_eq!(window.take(500_000_000).tokens.expect("answers").per_s, Some(220.0));
+        assert_eq!(window.take(500_000_000).tokens, None);
+    }
+
+    #[test]
     fn a_window_tells_the_last_interval_only() {
         let mut window = Window::default();
         let mut recording = Recording::default();
@@ -344,7 +451,8 @@ mod tests {
         let seen = window.take(500_000_000);
         assert_eq!((seen.rate, seen.p50_ns), (600.0, Some(1000)));
         assert_eq!((seen.p99_ns, seen.backlog), (Some(2000), 8.0 / 3.0));
-        let nothing = Seen { rate: 0.0, p50_ns: None, p99_ns: None, backlog: 0.0 };
+        assert_eq!(seen.tokens, None, "plain HTTP");
+        let nothing = Seen { rate: 0.0, p50_ns: None, p99_ns: None, backlog: 0.0, tokens: None };
         assert_eq!(window.take(500_000_000), nothing);
     }
 }

@@ -19,7 +19,7 @@ use crate::config::{Precision, RateShape};
 use crate::cores::Timer;
 use crate::expression::{Expression, RequestGoal};
 use crate::plan;
-use crate::snapshot::{Host, Snapshot, Totals};
+use crate::snapshot::{Host, InferenceFacts, Snapshot, Sums, Totals};
 use crate::trust::{self, Level, Trust};
 
 pub use command::{connections_wanted, next_commands};
@@ -72,6 +72,8 @@ pub struct RunFacts {
     pub fail_if: Vec<Expression>,
     /// What a request must keep to count as good; empty: none is counted.
     pub goodput: Vec<RequestGoal>,
+    /// What only an inference run has; `None` for plain HTTP.
+    pub inference: Option<InferenceFacts>,
     /// A FAIL of the trust block does not change the exit code.
     pub is_untrusted_allowed: bool,
     /// Of the plan, in order.
@@ -147,7 +149,8 @@ impl<'a> Results<'a> {
     /// Judges a run.
     pub fn of(snapshot: &'a Snapshot, facts: &'a RunFacts) -> Results<'a> {
         let phases = snapshot.phases.iter().zip(&facts.phases);
-        let judged = phases.map(|(phase, plan)| trust::judge(snapshot, phase, plan)).collect();
+        let judge = |(phase, plan)| trust::judge(snapshot, phase, plan, facts.inference.as_ref());
+        let judged = phases.map(judge).collect();
         Results::with_trust(snapshot, facts, judged)
     }
 
@@ -160,6 +163,7 @@ impl<'a> Results<'a> {
         let mut tracked = Totals::of(snapshot.tracked());
         let all = Totals::of(&snapshot.phases);
         tracked.sums.to_mut().connect = all.sums.connect.clone();
+        tracked.sums.to_mut().tls = all.sums.tls.clone();
         let indices: Vec<usize> = tracked_indices(snapshot).collect();
         let trust = match indices.as_slice() {
             [index] => phase_trust.get(*index).cloned().unwrap_or_default(),
@@ -248,6 +252,21 @@ fn assess_phase(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Option<A
     let little_ratio = little_ratio(phase, plan);
     let verdict = limit(&limit_facts(snapshot, phase, plan)).less_what_contradicts(little_ratio);
     Some(Assessment { verdict, little_ratio })
+}
+
+/// Who counted the generated tokens: `the server`, our tokenizer, both; `None` if nobody did.
+pub fn counted_by(sums: &Sums, facts: Option<&InferenceFacts>) -> Option<String> {
+    let ours = match facts.map(|facts| facts.tokenizer.as_str()) {
+        None | Some("") => "our tokenizer".to_owned(),
+        Some(name) => format!("our tokenizer ({name})"),
+    };
+    let server = "the server".to_owned();
+    match (sums.counters.answers_counted > 0, sums.outputs_counted_after() > 0) {
+        (true, true) => Some(format!("{server} and {ours}")),
+        (true, false) => Some(server),
+        (false, true) => Some(ours),
+        (false, false) => None,
+    }
 }
 
 /// The goals of a request as one types them.

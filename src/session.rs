@@ -39,7 +39,8 @@ use crate::cores::Timer;
 use crate::courtesy::make_way;
 use crate::error::Error;
 use crate::expression::{RequestFigure, RequestGoal};
-use crate::plan::{Keep, Phase, Plan};
+use crate::config::Keep;
+use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Segments, Snapshot, State, StealMeter};
 use crate::trust;
 
@@ -302,12 +303,17 @@ impl Session {
                 fit: FitSample::of(phase.expected(), schedule.seed),
             },
         };
-        let samples = self.plan.table.requests.len() as u32;
+        let samples = self.plan.samples(phase.kind);
+        let order = SampleOrder::new(
+            self.plan.order,
+            samples.end - samples.start,
+            self.plan.order_seed,
+        );
         PhasePlan {
             index: index as u32,
             kind: phase.kind,
             pattern,
-            order: SampleOrder::new(self.plan.order, samples, self.plan.order_seed),
+            order: order.from(samples.start),
             start_ns,
             duration_ns: phase.duration_ns,
             drain_timeout_ns: phase.drain_timeout_ns,
@@ -712,6 +718,9 @@ fn goals(list: &[RequestGoal]) -> Goals {
             RequestFigure::Latency => goals.latency_ns = goal.at_most_ns,
             RequestFigure::Service => goals.service_ns = goal.at_most_ns,
             RequestFigure::Ttfb => goals.ttfb_ns = goal.at_most_ns,
+            RequestFigure::Ttft => goals.ttft_ns = goal.at_most_ns,
+            RequestFigure::ServiceTtft => goals.service_ttft_ns = goal.at_most_ns,
+            RequestFigure::Tpot => goals.tpot_ns = goal.at_most_ns,
         }
     }
     goals

@@ -1,6 +1,7 @@
 //! Measured facts of a run, merged over shards and intervals; nothing derived. Written to
 //! `final_snapshot.json`.
 
+mod answers;
 mod batches;
 mod conditions;
 mod distribution;
@@ -19,15 +20,18 @@ use loadgen_shards::recorder::{Counters, Recording};
 
 use crate::request::secret::Secrets;
 
+#[expect(unused_imports, reason = "filled by the token counting after a run")]
+pub use answers::CountedOutput;
+pub use answers::{Answers, InferenceFacts};
 pub use batches::{Batch, Batches};
 pub use conditions::{Conditions, STEAL_STEP_NS, Segments, Steal, StealMeter};
 pub use distribution::{Bounded, Censored, Distribution, PERCENTILES, count_needed};
 pub use figure::{Length, figure};
 pub use json::{
-    final_snapshot, git_sha, hash_text, percentiles_json, phase_counters, pretty, run_counters,
-    status_codes,
+    final_snapshot, git_sha, hash_text, in_unit, percentiles_json, phase_counters, pretty,
+    run_counters, status_codes,
 };
-pub use sums::{Sums, headline};
+pub use sums::{LATENCY, Sums, TPOT, TTFT, headline, headline_ttft};
 
 /// State of a run or phase; goes forward only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

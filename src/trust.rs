@@ -5,6 +5,7 @@
 //! findings judge the endpoint. *Sampling* checks mark the percentiles that they touch.
 
 mod accounts;
+mod answers;
 mod arrivals;
 mod causes;
 mod clock;
@@ -19,7 +20,7 @@ mod stationarity;
 mod tests;
 
 use crate::plan;
-use crate::snapshot::{PhaseTotals, Snapshot};
+use crate::snapshot::{InferenceFacts, PhaseTotals, Snapshot};
 
 use facts::Facts;
 pub use precision::{half_width, more_time_ns, precision_reached, requests_estimate};
@@ -60,7 +61,7 @@ pub enum Class {
 /// One line of the trust block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// `D1` to `D19`; for files.
+    /// `D1` to `D21`; for files.
     pub id: &'static str,
     /// What it looks at, in two or three words.
     pub name: &'static str,
@@ -89,7 +90,7 @@ impl Check {
 /// A percentile that is not to be taken at its face.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// `latency` or `service`.
+    /// `latency`, `service`, or one of the answers: `ttft`, `service_ttft`, `tpot`, `chunk_delta`.
     pub series: &'static str,
     /// Which one, 1/1000 %.
     pub milli: u32,
@@ -208,9 +209,14 @@ fn is_cause_named(checks: &[Check]) -> bool {
     checks.iter().any(|check| matches!(check.id, "D1" | "D3" | "D6") && check.level > Level::Ok)
 }
 
-/// Judges a phase that has ended.
-pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Trust {
-    let facts = Facts::new(snapshot, phase, plan);
+/// Judges a phase that has ended. `inference`: `None` for plain HTTP.
+pub fn judge(
+    snapshot: &Snapshot,
+    phase: &PhaseTotals,
+    plan: &plan::Phase,
+    inference: Option<&InferenceFacts>,
+) -> Trust {
+    let facts = Facts { inference, ..Facts::new(snapshot, phase, plan) };
     let mut marks = Vec::new();
     let mut checks = Vec::new();
     let (stationarity, is_unstable) = stationarity::stationarity(&facts, &mut marks);
@@ -237,9 +243,12 @@ pub fn judge(snapshot: &Snapshot, phase: &PhaseTotals, plan: &plan::Phase) -> Tr
     if facts.is_open {
         checks.push(endpoint::omission(&facts, is_cause_named(&checks), is_unstable));
     }
+    checks.extend(answers::stream(&facts, &mut marks));
     checks.push(accounts::clamped(&facts, &mut marks));
     checks.push(endpoint::failures(&facts, &mut marks));
     checks.push(facts.fingerprint());
+    checks.extend(answers::prompt_cache(&facts));
+    checks.extend(endpoint::closed(&facts));
     let intervals = sampling::intervals(&facts, &found);
     let (mean, tail) = facts.blame();
     Trust { checks, marks, intervals, mean, tail, is_unstable }

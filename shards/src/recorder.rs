@@ -211,8 +211,11 @@ counters! {
     prompt_tokens,
     /// See [`Counters::prompt_tokens`].
     answers_prompt_counted,
-    /// Prompt tokens served from the endpoint's cache.
+    /// Prompt tokens served from the endpoint's cache, and answers that told of it; some endpoints
+    /// leave it out where it is 0.
     cached_tokens,
+    /// See [`Counters::cached_tokens`].
+    answers_cached_told,
     /// Chunks with something generated.
     chunks,
     /// Those that came in the receive of the one before.

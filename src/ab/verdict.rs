@@ -29,8 +29,12 @@ const fn latency(name: &'static str, percent: f64) -> Figure {
     Figure { name, kind: Kind::Time, metric, is_better_high: false }
 }
 
-/// In the order of the table.
-pub const FIGURES: [Figure; 4] = [
+const fn of_tokens(name: &'static str, metric: Metric) -> Figure {
+    Figure { name, kind: Kind::Time, metric, is_better_high: false }
+}
+
+/// In the order of the table; those of tokens only where there are any.
+pub const FIGURES: [Figure; 9] = [
     latency("latency.p50", 50.0),
     latency("latency.p99", 99.0),
     Figure { name: "achieved", kind: Kind::Rate, metric: Metric::Qps, is_better_high: true },
@@ -40,6 +44,11 @@ pub const FIGURES: [Figure; 4] = [
         metric: Metric::FailedShare,
         is_better_high: false,
     },
+    of_tokens("ttft.p50", Metric::Ttft(Stat::Percentile(50.0))),
+    of_tokens("ttft.p99", Metric::Ttft(Stat::Percentile(99.0))),
+    of_tokens("tpot.p50", Metric::Tpot(Stat::Percentile(50.0))),
+    of_tokens("tpot.p99", Metric::Tpot(Stat::Percentile(99.0))),
+    Figure { name: "output tokens", kind: Kind::Rate, metric: Metric::Tps, is_better_high: true },
 ];
 
 /// How B comes out against A.
@@ -97,6 +106,11 @@ impl Figure {
     /// Its value in a run that is complete.
     pub fn of(&self, run: &Run) -> Option<f64> {
         run.metric(self.metric).filter(|_| run.is_complete())
+    }
+
+    /// Whether some run has it, or ought to: every run has a latency, not every one tokens.
+    pub fn is_told(&self, runs: &[&Run]) -> bool {
+        !self.metric.is_of_answers() || runs.iter().any(|run| run.metric(self.metric).is_some())
     }
 
     fn is_ratio(&self) -> bool {
@@ -208,6 +222,26 @@ mod tests {
         assert!(0.09 < low && high < 0.11, "{verdict:?}");
         assert!(verdict.effect.p < 0.002, "{verdict:?}");
         assert_eq!(verdict.why, "");
+    }
+
+    #[test]
+    fn figures_of_tokens_are_told_where_there_are_tokens_and_know_their_direction() {
+        let plain = serde_json::json!({
+            "n_samples_completed": 100, "n_samples_failed": 0, "qps": 100.0,
+            "latency": { "percentiles": { "50.0": 5e5, "99.0": 2e6 } },
+        });
+        let mut streamed = plain.clone();
+        streamed["tps"] = serde_json::json!(5210.0);
+        streamed["ttft"] = serde_json::json!({ "percentiles": { "50.0": 2e8, "99.0": null } });
+        let told = |summary: serde_json::Value| -> Vec<&str> {
+            let run = Run::new("r".to_owned(), summary, serde_json::Value::Null).expect("a result");
+            FIGURES.iter().filter(|f| f.is_told(&[&run])).map(|f| f.name).collect()
+        };
+        assert_eq!(told(plain), ["latency.p50", "latency.p99", "achieved", "failed"]);
+        assert_eq!(told(streamed)[4..], ["ttft.p50", "output tokens"]);
+        let more = [[100.0, 100.1, 120.0]; 6];
+        assert_eq!(call(FIGURES[4], &more), Call::Slower, "TTFT");
+        assert_eq!(call(FIGURES[8], &more), Call::Faster, "tokens per second");
     }
 
     #[test]

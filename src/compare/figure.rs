@@ -48,9 +48,11 @@ const P99: Stat = Stat::Percentile(99.0);
 const P999: Stat = Stat::Percentile(99.9);
 
 /// In the order of the table. What no run has is left out.
-const FIGURES: [Figure; 20] = [
+const FIGURES: [Figure; 26] = [
     number("achieved", Kind::Rate, "/qps"),
     number("offered", Kind::Rate, "/offered_qps"),
+    number("output tokens", Kind::Rate, "/tps"),
+    number("goodput", Kind::Rate, "/goodput"),
     time("latency.p50", "latency", P50),
     time("latency.p90", "latency", P90),
     time("latency.p99", "latency", P99),
@@ -65,8 +67,12 @@ const FIGURES: [Figure; 20] = [
     time("lateness.max", "lateness", Stat::Max),
     time("ttft.p50", "ttft", P50),
     time("ttft.p99", "ttft", P99),
+    time("service_ttft.p50", "service_ttft", P50),
+    time("service_ttft.p99", "service_ttft", P99),
     time("tpot.p50", "tpot", P50),
     time("tpot.p99", "tpot", P99),
+    time("chunk_delta.p99", "chunk_delta", P99),
+    number("cached", Kind::Share, "/tokens/cached_share"),
     Figure { name: "failed", kind: Kind::Share, source: Source::FailedShare },
     number("client busy", Kind::Share, "/limit/client_utilisation"),
 ];
@@ -97,7 +103,7 @@ impl Figure {
     /// Whether it is another figure once more in every run: from the send the latency is the
     /// service latency.
     fn is_repetition(&self, runs: &[&Run]) -> bool {
-        matches!(self.source, Source::Series("service_latency", _))
+        matches!(self.source, Source::Series("service_latency" | "service_ttft", _))
             && runs.iter().all(|run| run.text("/latency_origin") == Some("sent"))
     }
 }
@@ -204,7 +210,7 @@ pub fn metric_sample(arm: &Arm, metric: Metric) -> Sample {
 
 /// Whether a metric of expressions counts from what `latency_origin` says.
 pub fn metric_has_origin(metric: Metric) -> bool {
-    matches!(metric, Metric::Latency(_))
+    matches!(metric, Metric::Latency(_) | Metric::Ttft(_))
 }
 
 #[cfg(test)]

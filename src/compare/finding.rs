@@ -153,7 +153,7 @@ struct Fact {
     of: fn(&Run) -> Option<String>,
 }
 
-const FACTS: [Fact; 14] = [
+const FACTS: [Fact; 18] = [
     differs("host", host),
     differs("engine", |run| plain(run.value("/engine/name"))),
     differs("engine features", |run| plain(run.value("/engine/features"))),
@@ -166,6 +166,10 @@ const FACTS: [Fact; 14] = [
     differs("length", length),
     differs("warm-up", |run| plain(run.value("/run_config/warmup/enabled"))),
     differs("URL", urls),
+    differs("API", |run| plain(run.value("/run_config/inference/api"))),
+    differs("model", |run| plain(run.value("/run_config/inference/model"))),
+    differs("prompts", |run| plain(run.value("/run_config/inference/dataset"))),
+    differs("tokens counted by", |run| plain(run.value("/tokens/counted_by"))),
     Fact { topic: "seed", level: Level::Note, of: |run| or_none(run.value("/seed")) },
     Fact { topic: "schedule", level: Level::Note, of: |run| or_none(run.value("/schedule_hash")) },
 ];

@@ -10,7 +10,7 @@ use super::arm::Arm;
 use super::figure::{Change, RUNS_MIN, metric_has_origin, metric_sample};
 use crate::display::{significant, time};
 use crate::error::{Error, shown};
-use crate::expression::{Expression, Metric, Operator, parse_metric};
+use crate::expression::{Expression, Metric, Operator, Unit, parse_metric};
 
 /// One `--fail-if`.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,20 +233,11 @@ pub fn p_text(p: f64) -> String {
 }
 
 fn value_text(metric: Metric, value: f64) -> String {
-    match metric {
-        Metric::Latency(_)
-        | Metric::Service(_)
-        | Metric::Lateness(_)
-        | Metric::PoolWait(_)
-        | Metric::Ttfb(_)
-        | Metric::Connect(_) => time(value.round() as u64),
-        Metric::FailedShare | Metric::DroppedShare | Metric::GoodputShare => {
-            format!("{} %", significant(100.0 * value))
-        }
-        Metric::Failed | Metric::Completed | Metric::Dropped => significant(value),
-        Metric::Qps | Metric::Offered | Metric::Scheduled | Metric::Goodput | Metric::Target => {
-            format!("{}/s", significant(value))
-        }
+    match metric.unit() {
+        Unit::Time => time(value.round() as u64),
+        Unit::Share => format!("{} %", significant(100.0 * value)),
+        Unit::Count => significant(value),
+        Unit::Rate => format!("{}/s", significant(value)),
     }
 }
 

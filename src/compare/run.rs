@@ -76,6 +76,16 @@ impl Run {
             Metric::PoolWait(stat) => self.statistic("pool_wait", stat),
             Metric::Ttfb(stat) => self.statistic("ttfb", stat),
             Metric::Connect(stat) => self.statistic("connect", stat),
+            Metric::Tls(stat) => self.statistic("tls", stat),
+            Metric::Ttft(stat) => self.statistic("ttft", stat),
+            Metric::ServiceTtft(stat) => self.statistic("service_ttft", stat),
+            Metric::Tpot(stat) => self.statistic("tpot", stat),
+            Metric::ChunkDelta(stat) => self.statistic("chunk_delta", stat),
+            Metric::Isl(stat) => self.statistic("input_sequence_lengths", stat),
+            Metric::Osl(stat) => self.statistic("output_sequence_lengths", stat),
+            Metric::Tps => self.number("/tps"),
+            Metric::TotalTps => self.number("/tokens/total_tps"),
+            Metric::CachedShare => self.number("/tokens/cached_share"),
             Metric::Failed => self.number("/n_samples_failed"),
             Metric::FailedShare => self.failed_share(),
             Metric::Completed => self.number("/n_samples_completed"),
@@ -87,8 +97,8 @@ impl Run {
             Metric::Qps => self.number("/qps"),
             Metric::Offered => self.number("/offered_qps"),
             Metric::Scheduled => self.number("/scheduled_qps"),
-            Metric::Goodput => self.number("/goodput/qps"),
-            Metric::GoodputShare => self.number("/goodput/share"),
+            Metric::Goodput => self.number("/goodput"),
+            Metric::GoodputShare => self.good_share(),
             Metric::Target => self.number("/run_config/load_pattern/target_qps"),
         }
     }
@@ -102,6 +112,13 @@ impl Run {
             Metric::PoolWait(stat) => ("pool_wait", stat),
             Metric::Ttfb(stat) => ("ttfb", stat),
             Metric::Connect(stat) => ("connect", stat),
+            Metric::Tls(stat) => ("tls", stat),
+            Metric::Ttft(stat) => ("ttft", stat),
+            Metric::ServiceTtft(stat) => ("service_ttft", stat),
+            Metric::Tpot(stat) => ("tpot", stat),
+            Metric::ChunkDelta(stat) => ("chunk_delta", stat),
+            Metric::Isl(stat) => ("input_sequence_lengths", stat),
+            Metric::Osl(stat) => ("output_sequence_lengths", stat),
             Metric::FailedShare | Metric::GoodputShare => {
                 return "has no request that ended".to_owned();
             }
@@ -122,6 +139,13 @@ impl Run {
         let failed = self.number("/n_samples_failed")?;
         let ended = failed + self.number("/n_samples_completed")?;
         (ended > 0.0).then(|| failed / ended)
+    }
+
+    /// Requests that kept every goal as a share of those that ended, 0 to 1.
+    pub fn good_share(&self) -> Option<f64> {
+        let good = self.number("/goodput")? * self.number("/duration_ns")? / 1e9;
+        let ended = self.number("/n_samples_failed")? + self.number("/n_samples_completed")?;
+        (ended > 0.0).then(|| good / ended)
     }
 
     /// Whether it ran to its end, as far as the file says.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{WRITES, counted};
+use super::{WRITES, counted, tokens};
 use crate::config::RateShape;
 use crate::number::{grouped, rate, roughly, time, unit};
 use crate::report::{
@@ -53,6 +53,9 @@ pub fn answer(results: &Results, ending: &Ending, assessment: Option<&Assessment
         Ending::Complete => {
             let sentence = match (hold(results), &facts.open) {
                 (Some(hold), Some(open)) => open_answer(results, hold, &open.rate),
+                _ if tracked.sums.answers.is_some() => {
+                    format!("{}{}.", tokens::tail(results), failed_clause(tracked))
+                }
                 _ => {
                     let cores = counted(facts.cores.len() as u64, "core");
                     format!("{achieved} requests/s on {cores}{}.", clauses(tracked, assessment))
@@ -111,8 +114,11 @@ fn was_or_were(count: u64) -> String {
     format!("{} {verb}", counted(count, "request"))
 }
 
-/// `p99 4.87 ms ± 0.21`, or as much of it as there is.
+/// `p99 4.87 ms ± 0.21`, or as much of it as there is; of an inference run its tokens.
 fn tail(results: &Results) -> String {
+    if results.tracked.sums.answers.is_some() {
+        return tokens::tail(results);
+    }
     let all = results.tracked.sums.headline_with_timeouts();
     let (needed, count) = (count_needed(P99), all.count());
     let value = |milli| all.percentile(milli).map_or("n/a".to_owned(), bounded);
@@ -203,6 +209,12 @@ pub fn reason(
         Ending::Complete => match cause(&results.trust) {
             Some(cause) => Some(sentence(&cause)),
             None if results.facts.open.is_some() => blame(results),
+            // Answers differ in length, so their times do not tell who waited for whom.
+            None if results.tracked.sums.answers.is_some()
+                && assessment?.verdict.limit != Some(Limit::Client) =>
+            {
+                None
+            }
             None => {
                 let verdict = &assessment?.verdict;
                 let text = sentence(&verdict.reason);

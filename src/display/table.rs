@@ -22,7 +22,17 @@ struct Row<'a> {
     /// What the columns show, and the largest; `None` without a value.
     values: Option<([Bounded; COLUMNS.len()], Bounded)>,
     count: u64,
+    scale: Scale,
     meaning: &'static str,
+}
+
+/// What the values of a row are.
+#[derive(Clone, Copy)]
+enum Scale {
+    /// ns, shown in the unit that fits.
+    Time,
+    /// A number of things, so many times what is shown.
+    Count(f64),
 }
 
 impl<'a> Row<'a> {
@@ -35,7 +45,13 @@ impl<'a> Row<'a> {
         let exact = |value| Bounded { value, is_at_least: false };
         let columns = COLUMNS.map(|(_, milli)| exact(values.percentile(milli).unwrap_or(0)));
         let all = values.largest().map(|max| (columns, exact(max)));
-        Row { name, series, completed: values, values: all, count: values.count(), meaning }
+        let (count, scale) = (values.count(), Scale::Time);
+        Row { name, series, completed: values, values: all, count, scale, meaning }
+    }
+
+    /// A row of counts, so many times what is shown.
+    fn of_counts(name: &'static str, values: &'a Distribution, per: f64) -> Row<'a> {
+        Row { scale: Scale::Count(per), ..Row::of(name, "", values, "a request") }
     }
 
     /// The headline, with the queries that timed out.
@@ -54,7 +70,8 @@ impl<'a> Row<'a> {
 /// The rows that the loop has.
 fn rows(sums: &Sums) -> Vec<Row<'_>> {
     let first_byte = Row::of("first byte", "ttfb", &sums.ttfb, "from the send to the first byte");
-    let mut list = if sums.has_schedule() {
+    let mut list = rows_of_tokens(sums);
+    list.extend(if sums.has_schedule() {
         vec![
             Row::headline(sums, "from the schedule to the last byte"),
             Row::of("service", "service", &sums.service, "from the send to the last byte"),
@@ -63,7 +80,7 @@ fn rows(sums: &Sums) -> Vec<Row<'_>> {
         ]
     } else {
         vec![Row::headline(sums, "from the send to the last byte"), first_byte]
-    };
+    });
     if sums.pool_wait.max > 0 {
         list.push(Row::of("waiting", "pool_wait", &sums.pool_wait, "for a connection"));
     }
@@ -77,6 +94,34 @@ fn rows(sums: &Sums) -> Vec<Row<'_>> {
         ));
         list.push(Row::of("wire rx", "wire_rx", &sums.wire_rx, from_kernel));
     }
+    if let Some(answers) = &sums.answers {
+        list.push(Row::of_counts("output tokens", &answers.osl, 1.0));
+        list.push(Row::of_counts("input tokens", &answers.isl, 1.0));
+        list.push(Row::of_counts("tokens/chunk", &answers.tokens_per_chunk, 1000.0));
+    }
+    list
+}
+
+/// Times to and between tokens.
+fn rows_of_tokens(sums: &Sums) -> Vec<Row<'_>> {
+    let Some(answers) = sums.answers.as_deref() else { return Vec::new() };
+    let to_first = "from the send to the first token";
+    let mut list = match sums.has_schedule() {
+        true => vec![
+            Row::of("TTFT", "ttft", &answers.ttft, "from the schedule to the first token"),
+            Row::of("service TTFT", "service_ttft", &answers.service_ttft, to_first),
+        ],
+        false => vec![Row::of("TTFT", "ttft", &answers.service_ttft, to_first)],
+    };
+    // Where all is visible it is the same once more.
+    let is_other = answers.first_visible.total != answers.service_ttft.total;
+    if is_other {
+        let meaning = "from the send to the first visible token";
+        list.push(Row::of("visible", "first_visible", &answers.first_visible, meaning));
+    }
+    let tpot = "time per output token, of a request";
+    list.push(Row::of("TPOT", "tpot", &answers.tpot, tpot));
+    list.push(Row::of("gaps", "chunk_delta", &answers.chunk_delta, "between chunks, of all"));
     list
 }
 
@@ -97,10 +142,13 @@ pub fn table(results: &Results) -> String {
             continue;
         }
         let Some((columns, max)) = row.values else { continue };
-        let (unit, size) = row_unit(columns[0].value, max.value);
+        let (unit, size) = match row.scale {
+            Scale::Time => row_unit(columns[0].value, max.value),
+            Scale::Count(per) => ("", per),
+        };
         let interval = p99.filter(|_| row.series == "latency");
         let cells = cells(&row, &columns, max, size, trust, interval, p99.is_some());
-        lines.push((format!("{} {unit}", row.name), cells, row.meaning));
+        lines.push((format!("{} {unit}", row.name).trim_end().to_owned(), cells, row.meaning));
         notes.extend(row_notes(&row, trust));
     }
     if lines.len() == 1 {

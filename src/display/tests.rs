@@ -1,5 +1,7 @@
 //! Whole reports of hand-made runs, and the parts that vary.
 
+mod inference;
+
 use loadgen_shards::failure::{FailureKind, Message};
 use loadgen_shards::recorder::Recording;
 

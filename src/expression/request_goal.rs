@@ -11,6 +11,12 @@ pub enum RequestFigure {
     Service,
     /// First byte of the response after the send.
     Ttfb,
+    /// Headline time to the first token.
+    Ttft,
+    /// First token after the send.
+    ServiceTtft,
+    /// Time per output token.
+    Tpot,
 }
 
 impl RequestFigure {
@@ -20,8 +26,28 @@ impl RequestFigure {
             RequestFigure::Latency => "latency",
             RequestFigure::Service => "service",
             RequestFigure::Ttfb => "ttfb",
+            RequestFigure::Ttft => "ttft",
+            RequestFigure::ServiceTtft => "service_ttft",
+            RequestFigure::Tpot => "tpot",
         }
     }
+
+    /// Whether only the answers of an inference endpoint have it.
+    pub const fn is_of_answers(self) -> bool {
+        match self {
+            RequestFigure::Latency | RequestFigure::Service | RequestFigure::Ttfb => false,
+            RequestFigure::Ttft | RequestFigure::ServiceTtft | RequestFigure::Tpot => true,
+        }
+    }
+
+    const ALL: [RequestFigure; 6] = [
+        RequestFigure::Latency,
+        RequestFigure::Service,
+        RequestFigure::Ttfb,
+        RequestFigure::Ttft,
+        RequestFigure::ServiceTtft,
+        RequestFigure::Tpot,
+    ];
 }
 
 /// One goal of a request.
@@ -53,17 +79,10 @@ impl RequestGoal {
         let (name, value) = word
             .split_once(':')
             .ok_or_else(|| format!("has `{word}`, which is no goal; {FORM}"))?;
-        let figure = match name {
-            "latency" => RequestFigure::Latency,
-            "service" => RequestFigure::Service,
-            "ttfb" => RequestFigure::Ttfb,
-            "ttft" | "tpot" | "e2el" => {
-                return Err(format!(
-                    "has a goal for `{name}`, which is not in this version; {FORM}"
-                ));
-            }
-            _ => return Err(format!("has a goal for `{name}`; {FORM}")),
-        };
+        // vLLM's word for the latency.
+        let name = if name == "e2el" { "latency" } else { name };
+        let figure = RequestFigure::ALL.into_iter().find(|figure| figure.name() == name);
+        let figure = figure.ok_or_else(|| format!("has a goal for `{name}`; {FORM}"))?;
         let time = unit::time_ns_with_unit(value).filter(|ns| *ns > 0);
         let at_most_ns = time.ok_or_else(|| format!("has the time `{value}`; {FORM}"))?;
         Ok(RequestGoal { figure, at_most_ns })
@@ -75,8 +94,8 @@ impl RequestGoal {
     }
 }
 
-const FORM: &str =
-    "allowed: latency, service and ttfb, each with a time, as in 'latency:50ms ttfb:5ms'";
+const FORM: &str = "allowed: latency, service, ttfb, ttft, service_ttft and tpot, each with a \
+                    time, as in 'latency:50ms ttfb:5ms' or 'ttft:500ms tpot:50ms'";
 
 #[cfg(test)]
 mod tests {
@@ -87,7 +106,11 @@ mod tests {
         let latency = RequestGoal { figure: RequestFigure::Latency, at_most_ns: 50_000_000 };
         let ttfb = RequestGoal { figure: RequestFigure::Ttfb, at_most_ns: 1_500_000 };
         let service = RequestGoal { figure: RequestFigure::Service, at_most_ns: 1_000_000_000 };
+        let ttft = RequestGoal { figure: RequestFigure::Ttft, at_most_ns: 500_000_000 };
+        let tpot = RequestGoal { figure: RequestFigure::Tpot, at_most_ns: 50_000_000 };
         for (text, goals) in [
+            ("ttft:500ms tpot:50ms", vec![ttft, tpot]),
+            ("e2el:50ms,tpot:0.05s", vec![latency, tpot]),
             ("latency:50ms", vec![latency]),
             ("latency:50ms ttfb:1.5ms", vec![latency, ttfb]),
             (" ttfb:1500us,service:1s ", vec![ttfb, service]),
@@ -109,8 +132,9 @@ mod tests {
             ("latency:0ms", "the time `0ms`"),
             ("latency:-5ms", "the time `-5ms`"),
             ("p99:5ms", "a goal for `p99`"),
-            ("ttft:500ms tpot:50ms", "not in this version"),
-            ("tpot:50ms", "not in this version"),
+            ("itl:50ms", "a goal for `itl`"),
+            ("tpot:50", "the time `50`"),
+            ("latency:1s e2el:2s", "two goals for `latency`"),
             ("ttfb:1ms ttfb:2ms", "two goals for `ttfb`"),
         ] {
             let error = RequestGoal::parse_list(text).expect_err(text);

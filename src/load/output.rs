@@ -4,6 +4,7 @@
 use std::io::IsTerminal;
 use std::sync::Arc;
 
+use loadgen_shards::order::Order;
 use loadgen_shards::record::RecordSource;
 use loadgen_shards::recorder::Recording;
 
@@ -15,11 +16,12 @@ use crate::display;
 use crate::files::{self, ReportDir};
 use crate::hdr;
 use crate::intervals::IntervalFiles;
-use crate::plan::Plan;
+use crate::config::inference::{Prompts, length_text};
+use crate::plan::{self, Part, Plan};
 use crate::progress::{self, Left, Progress, Stage, Tick};
 use crate::records::Records;
 use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
-use crate::snapshot::{self, Snapshot, check_conservation};
+use crate::snapshot::{self, InferenceFacts, Snapshot, check_conservation};
 use crate::stream;
 
 /// Where everything that a user sees goes.
@@ -123,6 +125,7 @@ impl Output {
             failed: 0,
             in_flight: 0,
             backlog: 0,
+            tokens: None,
         });
     }
 
@@ -255,8 +258,10 @@ impl Output {
             for (index, phase) in snapshot.phases.iter().enumerate() {
                 let summary = report::phase_summary(results, index);
                 self.write(files::phase_summary(&phase.name), &summary);
-                let spectrum = hdr::hgrm(phase.sums.headline());
-                self.write(files::phase_hgrm(&phase.name), &spectrum);
+                for (series, distribution) in phase.sums.spectra() {
+                    let spectrum = hdr::hgrm(distribution);
+                    self.write(files::phase_hgrm(&phase.name, series), &spectrum);
+                }
             }
             self.write(files::REPORT, &format!("{}\n{text}", self.header));
         }
@@ -303,6 +308,7 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         slo: plan.slo.clone(),
         fail_if: plan.fail_if.clone(),
         goodput: plan.goodput.clone(),
+        inference: plan.inference.as_ref().and_then(|known| inference_facts(plan, known)),
         is_untrusted_allowed: plan.config.common.allow_untrusted,
         phases: plan.phases.clone(),
         precision: plan.precision,
@@ -310,4 +316,41 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         report_dir: None,
         host: snapshot::Host::read(),
     }
+}
+
+/// What a report says of an inference run.
+fn inference_facts(plan: &Plan, known: &plan::Inference) -> Option<InferenceFacts> {
+    let run = plan.config.inference.as_ref()?;
+    let synthetic = match &run.prompts {
+        Prompts::Synthetic(synthetic) => Some(synthetic),
+        Prompts::Dataset { .. } | Prompts::Body => None,
+    };
+    let dataset = match synthetic {
+        None => format!("of {}{}", known.dataset, taken_as(&known.taken_as)),
+        Some(synthetic) => {
+            let isl = length_text(synthetic.isl);
+            let limit = run.sampling.max_tokens.map(|count| count.to_string());
+            let osl = synthetic.osl.map(length_text).or(limit);
+            let osl = osl.map_or(String::new(), |osl| format!(", {osl} out"));
+            format!("{isl} tokens in{osl}")
+        }
+    };
+    Some(InferenceFacts {
+        api: run.api.name().to_owned(),
+        model: run.sampling.model.clone().unwrap_or_default(),
+        is_streamed: run.sampling.stream,
+        includes_usage: run.sampling.include_usage,
+        tokenizer: known.counted_by.clone().unwrap_or_default(),
+        dataset,
+        prompts: known.prompts as u64,
+        is_synthetic: synthetic.is_some(),
+        is_prompt_seed_given: synthetic.is_some_and(|synthetic| synthetic.seed.is_some()),
+        prompt_seed: synthetic.map(|synthetic| plan::seed_of(synthetic, Part::Performance)),
+        draws_anew: plan.order == Order::Random,
+        defaults: run.defaults.clone(),
+    })
+}
+
+fn taken_as(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" ({text})") }
 }

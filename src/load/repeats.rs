@@ -6,29 +6,24 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::run::Setting;
 use super::several::{Done, Several};
 use crate::compare::{Figure, aligned, known_figures, unit_of};
 use crate::config::Config;
 use crate::display::{self, significant};
 use crate::error::Error;
 use crate::files;
-use crate::plan::Plan;
 use crate::report::printable;
 use crate::snapshot::git_sha;
 use crate::statistics::compare::mean_interval;
 use crate::statistics::{mean, median, variance};
 
-/// Runs `config` as often as it says. `plan`: what a single run of it would be.
+/// Runs `config` as often as it says.
 pub fn run(
     config: &Config,
-    plan: &Plan,
-    is_default_directory: bool,
+    mut runs: Several,
     embedded: Option<SocketAddr>,
-    setting: Setting,
 ) -> Result<u8, Error> {
     let count = config.repeats as usize;
-    let mut runs = Several::begin(setting, plan, is_default_directory, count);
     for index in 0..count {
         let name = format!("run {} of {count}", index + 1);
         let folder = files::part("run", index + 1);
@@ -134,8 +129,10 @@ fn result(config: &Config, runs: &Several, exit_code: u8) -> String {
 fn text(runs: &Several) -> String {
     let done = runs.done();
     let known = figures_of(done);
+    let has_tokens = known.iter().any(|figure| figure.name.starts_with("ttft"));
+    let names = if has_tokens { &COLUMNS_OF_TOKENS[..] } else { &COLUMNS[..] };
     let columns: Vec<Figure> =
-        COLUMNS.iter().filter_map(|name| known.iter().find(|f| f.name == *name).copied()).collect();
+        names.iter().filter_map(|name| known.iter().find(|f| f.name == *name).copied()).collect();
     let mut text = printable(&answer(runs, &columns)) + "\n\n";
     text.push_str(&aligned(&table(done, &columns)));
     text.push('\n');
@@ -165,10 +162,11 @@ fn answer(runs: &Several, columns: &[Figure]) -> String {
     let spread = |name: &str| column(name).and_then(|figure| spread_of(done, *figure));
     let rate = spread("achieved").map_or("no".to_owned(), |rate| display::rate(rate.median));
     let time = |ns: f64| display::time(ns.round() as u64);
-    let latency =
-        ["latency.p99", "latency.p50"].iter().find_map(|name| Some((name, spread(name)?)));
+    let latency = ["ttft.p99", "ttft.p50", "latency.p99", "latency.p50"]
+        .iter()
+        .find_map(|name| Some((name, spread(name)?)));
     let latency = latency.map_or(String::new(), |(name, spread)| {
-        let name = name.trim_start_matches("latency.");
+        let name = name.replace("ttft.", "TTFT ").replace("latency.", "");
         let (median, low, high) = (time(spread.median), time(spread.min), time(spread.max));
         format!(", {name} {median} ({low} to {high})")
     });
@@ -186,7 +184,10 @@ fn table(done: &[Done], columns: &[Figure]) -> Vec<Vec<String>> {
         .collect();
     let mut head = vec!["run".to_owned(), "seed".to_owned()];
     head.extend(columns.iter().zip(&units).map(|(figure, (unit, _))| {
-        format!("{} {unit}", figure.name.trim_start_matches("latency."))
+        let is_of_tokens = columns.iter().any(|figure| figure.name.starts_with("ttft"));
+        let name =
+            if is_of_tokens { figure.name } else { figure.name.trim_start_matches("latency.") };
+        format!("{name} {unit}")
     }));
     head.push(String::new());
     let mut table = vec![head];
@@ -222,6 +223,17 @@ const WRITES: &str = "a string takes any text";
 /// Figures in the table, by their names; the result has them all.
 const COLUMNS: [&str; 6] =
     ["achieved", "latency.p50", "latency.p90", "latency.p99", "latency.max", "failed"];
+/// The same where tokens were streamed.
+const COLUMNS_OF_TOKENS: [&str; 8] = [
+    "achieved",
+    "output tokens",
+    "ttft.p50",
+    "ttft.p99",
+    "tpot.p50",
+    "tpot.p99",
+    "latency.p99",
+    "failed",
+];
 
 #[cfg(test)]
 mod tests {

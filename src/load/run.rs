@@ -252,6 +252,7 @@ impl Run<'_> {
             failed: phase.sums.counters.failed,
             in_flight: self.session.in_flight(),
             backlog: (seen.backlog * self.plan.cores.len() as f64).round() as u64,
+            tokens: seen.tokens,
         }
     }
 }

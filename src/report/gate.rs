@@ -1,9 +1,9 @@
 //! Conditions on a finished run: what `--slo` and `--fail-if` say of its figures.
 
 use super::Results;
-use crate::expression::{Expression, Metric, Operator, Stat};
+use crate::expression::{Expression, Metric, Operator, Stat, Unit};
 use crate::number::{grouped, rate, time};
-use crate::snapshot::{Length, Sums, count_needed, figure};
+use crate::snapshot::{Distribution, Length, Sums, count_needed, figure};
 
 /// A figure that an expression names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,24 +85,11 @@ impl Gate {
             Err(reason) => return reason.clone(),
         };
         let value = figure.value;
-        let number = match self.metric {
-            Metric::Latency(_)
-            | Metric::Service(_)
-            | Metric::Lateness(_)
-            | Metric::PoolWait(_)
-            | Metric::Ttfb(_)
-            | Metric::Connect(_) => time(value.round() as u64),
-            Metric::FailedShare | Metric::DroppedShare | Metric::GoodputShare => {
-                format!("{:.2} %", 100.0 * value)
-            }
-            Metric::Failed | Metric::Completed | Metric::Dropped => grouped(value as u64),
-            Metric::Qps
-            | Metric::Offered
-            | Metric::Scheduled
-            | Metric::Goodput
-            | Metric::Target => {
-                format!("{}/s", rate(value))
-            }
+        let number = match self.metric.unit() {
+            Unit::Time => time(value.round() as u64),
+            Unit::Share => format!("{:.2} %", 100.0 * value),
+            Unit::Count => grouped(value.round() as u64),
+            Unit::Rate => format!("{}/s", rate(value)),
         };
         match figure.is_at_least {
             true => format!("it is at least {number}"),
@@ -114,7 +101,7 @@ impl Gate {
 /// Whether a figure rises for as long as the queue does.
 fn grows_with_the_queue(metric: &Metric) -> bool {
     match metric {
-        Metric::Latency(stat) | Metric::PoolWait(stat) => *stat != Stat::Min,
+        Metric::Latency(stat) | Metric::PoolWait(stat) | Metric::Ttft(stat) => *stat != Stat::Min,
         _ => false,
     }
 }
@@ -145,19 +132,45 @@ fn told(results: &Results, metric: &Metric, target: Option<f64>) -> Result<Figur
     if metric.needs_goodput() && results.facts.goodput.is_empty() {
         return Err("there was no --goodput".to_owned());
     }
-    let (series, stat) = match metric {
+    if metric.is_of_answers() && sums.answers.is_none() {
+        return Err("no answer of an inference endpoint was read".to_owned());
+    }
+    if let Some((series, stat)) = series(sums, metric) {
+        check_count(stat, series.count())?;
+    }
+    let length = Length { duration_ns: totals.duration_ns, scheduled_ns: totals.load_ns, target };
+    match figure(sums, &length, metric) {
+        Some(value) => Ok(Figure { value, is_at_least: is_lower_bound(sums, metric) }),
+        None => Err("nothing defines it in this run".to_owned()),
+    }
+}
+
+/// The distribution that a metric is a statistic of.
+fn series<'a>(sums: &'a Sums, metric: &Metric) -> Option<(&'a Distribution, Stat)> {
+    let answers = sums.answers.as_deref();
+    Some(match *metric {
         Metric::Service(stat) => (&sums.service, stat),
         Metric::Lateness(stat) => (&sums.lateness, stat),
         Metric::PoolWait(stat) => (&sums.pool_wait, stat),
         Metric::Ttfb(stat) => (&sums.ttfb, stat),
         Metric::Connect(stat) => (&sums.connect, stat),
-        _ => (&sums.service, &Stat::Max),
-    };
-    check_count(*stat, series.count())?;
-    let length = Length { duration_ns: totals.duration_ns, scheduled_ns: totals.load_ns, target };
-    match figure(sums, &length, metric) {
-        Some(value) => Ok(Figure { value, is_at_least: false }),
-        None => Err("nothing defines it in this run".to_owned()),
+        Metric::Tls(stat) => (&sums.tls, stat),
+        Metric::Ttft(stat) => (sums.ttft()?, stat),
+        Metric::ServiceTtft(stat) => (&answers?.service_ttft, stat),
+        Metric::Tpot(stat) => (&answers?.tpot, stat),
+        Metric::ChunkDelta(stat) => (&answers?.chunk_delta, stat),
+        Metric::Isl(stat) => (&answers?.isl, stat),
+        Metric::Osl(stat) => (&answers?.osl, stat),
+        _ => return None,
+    })
+}
+
+/// Whether there may be more: some answers have tokens that nobody counted.
+fn is_lower_bound(sums: &Sums, metric: &Metric) -> bool {
+    match metric {
+        Metric::Tps | Metric::TotalTps => sums.outputs_unknown() > 0,
+        Metric::Goodput | Metric::GoodputShare => sums.counters.good_unknown > 0,
+        _ => false,
     }
 }
 

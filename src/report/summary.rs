@@ -1,5 +1,6 @@
 //! The text of `result_summary.json`: the keys of endpoints in its order, ours after them.
 
+mod answers;
 mod definition;
 
 use loadgen_shards::failure::Tally;
@@ -9,16 +10,17 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Assessment, Floor, Gate, Limit, Results, RunFacts, Verdict, assess, assess_phase, goals_text,
-    printable, target_qps, without_user_info,
+    Assessment, Floor, Gate, Limit, Results, RunFacts, Verdict, assess, assess_phase, counted_by,
+    goals_text, printable, target_qps, without_user_info,
 };
 use crate::config::overload_text;
 use crate::snapshot::{
     Bounded, Distribution, PERCENTILES, Snapshot, State, Sums, Totals, count_needed, git_sha,
-    hash_text, percentiles_json, phase_counters, pretty, run_counters, status_codes,
+    hash_text, in_unit, percentiles_json, phase_counters, pretty, run_counters, status_codes,
 };
 use crate::statistics::early_stopping::{LOADGEN, estimate_rank};
 use crate::trust::{self, Blame, Class, Interval, Trust};
+use answers::{OfAnswers, inference_json};
 use definition::definitions;
 
 #[derive(Serialize)]
@@ -51,10 +53,19 @@ struct Summary {
     wire_rx: Value,
     ttfb: Value,
     connect: Value,
+    tls: Value,
+    service_ttft: Value,
+    first_visible: Value,
+    chunk_delta: Value,
+    stream_close: Value,
+    chunks: Value,
+    tokens_per_chunk: Value,
+    tokens: Value,
     latency_origin: &'static str,
     scheduled_qps: Option<f64>,
     offered_qps: Option<f64>,
     goodput: Option<f64>,
+    n_goodput_unknown: Option<u64>,
     intervals: Map<String, Value>,
     breakdown: Value,
     little_ratio: Option<f64>,
@@ -162,6 +173,7 @@ fn summary(results: &Results, part: &Part) -> Summary {
         true => distribution_json(&sums.service),
         false => latency.clone(),
     };
+    let of_answers = OfAnswers::of(totals, facts, part.state == State::Complete);
     Summary {
         version: env!("CARGO_PKG_VERSION"),
         git_sha: git_sha(),
@@ -172,18 +184,15 @@ fn summary(results: &Results, part: &Part) -> Summary {
         duration_ns: (totals.duration_ns > 0).then_some(totals.duration_ns),
         state: part.state.name(),
         complete: part.is_complete,
-        ttft: json!({}),
-        tpot: json!({}),
+        ttft: of_answers.ttft,
+        tpot: of_answers.tpot,
         latency,
-        output_sequence_lengths: json!({}),
-        input_sequence_lengths: json!({}),
+        output_sequence_lengths: of_answers.osl,
+        input_sequence_lengths: of_answers.isl,
         legacy_loadgen_window_duration_ns: None, // qps is never computed over that window
         qps: totals.qps(),
-        tps: None,
-        finish_reason_counts: json!({
-            "stop": 0, "length": 0, "tool_calls": 0,
-            "content_filter": 0, "function_call": 0, "other": 0,
-        }),
+        tps: totals.tps(),
+        finish_reason_counts: of_answers.finish_counts,
         run_config: run_config(facts),
         legacy_qps: legacy_qps(totals),
         counters: part.counters.iter().map(|(name, n)| ((*name).to_owned(), (*n).into())).collect(),
@@ -194,10 +203,19 @@ fn summary(results: &Results, part: &Part) -> Summary {
         wire_rx: distribution_json(&sums.wire_rx),
         ttfb: distribution_json(&sums.ttfb),
         connect: distribution_json(&sums.connect),
+        tls: distribution_json(&sums.tls),
+        service_ttft: of_answers.service_ttft,
+        first_visible: of_answers.first_visible,
+        chunk_delta: of_answers.chunk_delta,
+        stream_close: of_answers.stream_close,
+        chunks: of_answers.chunks,
+        tokens_per_chunk: of_answers.tokens_per_chunk,
+        tokens: of_answers.tokens,
         latency_origin: if sums.has_schedule() { "scheduled" } else { "sent" },
         scheduled_qps: totals.scheduled_qps(),
         offered_qps: totals.offered_qps(),
         goodput: goodput(totals, facts),
+        n_goodput_unknown: (!facts.goodput.is_empty()).then_some(sums.counters.good_unknown),
         intervals: intervals_json(&part.trust.intervals),
         breakdown: breakdown_json(sums, part.trust),
         little_ratio: assessment.and_then(|assessment| assessment.little_ratio),
@@ -218,33 +236,52 @@ fn summary(results: &Results, part: &Part) -> Summary {
         fail_if: Vec::new(),
         precision: Value::Null,
         floor: facts.floor.as_ref().map_or(Value::Null, floor_json),
-        definitions: definitions(sums.has_schedule()),
+        definitions: definitions(sums.has_schedule(), sums.answers.is_some()),
         phases: Vec::new(),
     }
 }
 
 /// One distribution in the shape of endpoints; `{}` without a value.
 fn distribution_json(distribution: &Distribution) -> Value {
+    scaled_json(distribution, 1)
+}
+
+/// The same where values are `per` times what they are told as.
+fn scaled_json(distribution: &Distribution, per: u64) -> Value {
     if distribution.is_empty() {
         return json!({});
     }
-    let (percentiles, percentiles_null) = percentiles_json(distribution);
+    let (percentiles, percentiles_null) = percentiles_json(distribution, per);
     let buckets = distribution.log_buckets();
+    let told = |value: f64| value / per as f64;
     json!({
-        "total": u64::try_from(distribution.total).ok(),
-        "min": distribution.smallest(),
-        "max": distribution.largest(),
+        "total": in_unit(distribution.total, per),
+        "min": distribution.smallest().map(|min| in_unit(min.into(), per)),
+        "max": distribution.largest().map(|max| in_unit(max.into(), per)),
         "median": percentiles["50.0"],
-        "avg": distribution.mean(),
-        "std_dev": distribution.std_dev(),
+        "avg": distribution.mean().map(told),
+        "std_dev": distribution.std_dev().map(told),
         "percentiles": percentiles,
         "early_stopping_percentiles": {},
         "histogram": {
-            "buckets": buckets.iter().map(|bucket| [bucket.low, bucket.high]).collect::<Vec<_>>(),
+            "buckets": buckets
+                .iter()
+                .map(|bucket| [told(bucket.low), told(bucket.high)])
+                .collect::<Vec<_>>(),
             "counts": buckets.iter().map(|bucket| bucket.count).collect::<Vec<_>>(),
         },
         "percentiles_null": percentiles_null,
     })
+}
+
+/// LoadGen's estimates from the median up and ascending, as endpoints has them; a rank that has no
+/// certain value has none.
+fn estimates_json(count: u64, at_rank: impl Fn(u64) -> Option<f64>) -> Map<String, Value> {
+    let from_median = PERCENTILES.iter().rev().filter(|percentile| percentile.milli >= 50_000);
+    let estimate = |milli| estimate_rank(count, milli, LOADGEN).and_then(&at_rank);
+    from_median
+        .map(|percentile| (percentile.key.to_owned(), estimate(percentile.milli).into()))
+        .collect()
 }
 
 /// The headline latency: figures of completed queries, but percentiles with those that timed out.
@@ -268,14 +305,8 @@ fn headline_json(sums: &Sums, is_complete: bool) -> Value {
         percentiles.insert(key, told.into());
     }
     if is_complete {
-        // From the median up and ascending, as endpoints has them.
-        for percentile in PERCENTILES.iter().rev().filter(|percentile| percentile.milli >= 50_000) {
-            let rank = estimate_rank(count, percentile.milli, LOADGEN);
-            let estimate = rank.and_then(|rank| all.at_rank(rank));
-            let certain = estimate.filter(|estimate| !estimate.is_at_least);
-            let told = certain.map(|estimate| estimate.value as f64);
-            estimates.insert(percentile.key.to_owned(), told.into());
-        }
+        let certain = |rank| all.at_rank(rank).filter(|bound| !bound.is_at_least);
+        estimates = estimates_json(count, |rank| certain(rank).map(|bound| bound.value as f64));
     }
     value["median"] = percentiles["50.0"].clone();
     value["percentiles"] = percentiles.into();
@@ -516,6 +547,7 @@ fn run_config(facts: &RunFacts) -> Value {
         "requests": tracked.and_then(|phase| phase.requests),
         "duration_ns": tracked.and_then(|phase| phase.duration_ns),
         "drain_timeout_ns": tracked.map(|phase| phase.drain_timeout_ns),
+        "inference": facts.inference.as_ref().map(inference_json),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Tests of the result files, and the hand-made run that the tests of the neighbours share.
 
+pub mod inference;
+
 use loadgen_shards::failure::{FailureKind, Message};
 use loadgen_shards::reactor::EngineReport;
 use loadgen_shards::recorder::Recording;

@@ -68,8 +68,12 @@ impl Url {
         Ok(Url { host, is_https, port, path, user_info })
     }
 
-    /// The value of the Host field: brackets around IPv6, the port unless it is the
-    /// scheme's.
+    /// Whether a `{{column}}` stands in path or query.
+    pub fn has_placeholders(&self) -> bool {
+        self.path.contains("{{")
+    }
+
+    /// The value of the Host field: brackets around IPv6, the port unless it is that of the scheme.
     pub fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -209,11 +213,19 @@ fn check_name(host: &str) -> Result<(), String> {
 }
 
 /// pchar, `/` and `?`, well-formed percent-encoding; `[` and `]` too in the query, where every
-/// client sends them raw.
+/// client sends them raw; and `{{column}}`.
 fn check_path(text: &str, offset: usize) -> Result<(), String> {
     let bytes = text.as_bytes();
     let query_at = text.find('?').unwrap_or(text.len());
+    let mut placeholder_end = 0;
     for (at, &byte) in bytes.iter().enumerate() {
+        if at < placeholder_end {
+            continue;
+        }
+        if let Some(length) = placeholder_length(&text[at..]) {
+            placeholder_end = at + length;
+            continue;
+        }
         let is_allowed = match byte {
             b'%' => {
                 let digits = bytes.get(at + 1..at + 3);
@@ -230,6 +242,13 @@ fn check_path(text: &str, offset: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// The length of the `{{column}}` at the beginning of a text, bytes.
+fn placeholder_length(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix("{{")?;
+    let name_end = inner.find(['{', '}']).filter(|end| *end > 0)?;
+    inner[name_end..].starts_with("}}").then_some(name_end + "{{}}".len())
+}
+
 fn not_allowed(at: usize, bad: char) -> String {
     let mut utf8 = [0; 4];
     let encoded: String =
@@ -237,7 +256,8 @@ fn not_allowed(at: usize, bad: char) -> String {
     format!("has {bad:?} at position {}, which a URL must not hold; write {encoded}", at + 1)
 }
 
-fn is_unreserved(byte: u8) -> bool {
+/// A character that stands for itself anywhere in a URL.
+pub(super) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
@@ -391,6 +411,23 @@ mod tests {
             let error = Url::parse(text).expect_err(text);
             assert!(error.contains(says), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_column_may_stand_in_path_and_query_and_nowhere_else() {
+        for (text, path) in [
+            ("http://h/{{a}}", "/{{a}}"),
+            ("http://h/x{{a[0]|b}}y?q={{c}}&{{d}}", "/x{{a[0]|b}}y?q={{c}}&{{d}}"),
+        ] {
+            let url = Url::parse(text).expect(text);
+            assert_eq!(url.path, path);
+            assert!(url.has_placeholders());
+        }
+        assert!(!Url::parse("http://h/a").expect("valid").has_placeholders());
+        for text in ["http://{{a}}/", "http://h/{{}}", "http://h/{{a}", "http://h/{{{a}}}"] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+        assert!(Url::parse("http://h/{{ a }}").expect_err("a blank").contains("write %20"));
     }
 
     #[test]

@@ -27,6 +27,19 @@ pub fn figure(sums: &Sums, length: &Length, metric: &Metric) -> Option<f64> {
         Metric::PoolWait(stat) => of(&sums.pool_wait, stat),
         Metric::Ttfb(stat) => of(&sums.ttfb, stat),
         Metric::Connect(stat) => of(&sums.connect, stat),
+        Metric::Tls(stat) => of(&sums.tls, stat),
+        Metric::Ttft(stat) => of(sums.ttft()?, stat),
+        Metric::ServiceTtft(stat) => of(&sums.answers.as_ref()?.service_ttft, stat),
+        Metric::Tpot(stat) => of(&sums.answers.as_ref()?.tpot, stat),
+        Metric::ChunkDelta(stat) => of(&sums.answers.as_ref()?.chunk_delta, stat),
+        Metric::Isl(stat) => of(&sums.answers.as_ref()?.isl, stat),
+        Metric::Osl(stat) => of(&sums.answers.as_ref()?.osl, stat),
+        Metric::Tps => tokens(&sums.answers.as_ref()?.osl, length),
+        Metric::TotalTps => {
+            let answers = sums.answers.as_ref()?;
+            Some(tokens(&answers.osl, length)? + tokens(&answers.isl, length)?)
+        }
+        Metric::CachedShare => sums.cached_share(),
         Metric::Failed => Some(counters.failed as f64),
         Metric::FailedShare => share(counters.failed, counters.completed + counters.failed),
         Metric::Completed => Some(counters.completed as f64),
@@ -39,6 +52,11 @@ pub fn figure(sums: &Sums, length: &Length, metric: &Metric) -> Option<f64> {
         Metric::GoodputShare => share(counters.good, counters.completed + counters.failed),
         Metric::Target => length.target,
     }
+}
+
+fn tokens(lengths: &Distribution, length: &Length) -> Option<f64> {
+    let is_known = !lengths.is_empty() && length.duration_ns > 0;
+    is_known.then(|| lengths.total as f64 * 1e9 / length.duration_ns as f64)
 }
 
 fn of(distribution: &Distribution, stat: Stat) -> Option<f64> {

@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use crate::courtesy::make_way;
 
 use super::{
-    ClockFacts, Conditions, Distribution, Host, PERCENTILES, PhaseTotals, Snapshot, Sums, Totals,
-    count_needed,
+    Answers, ClockFacts, Conditions, Distribution, Host, PERCENTILES, PhaseTotals, Snapshot, Sums,
+    Totals, count_needed,
 };
 
 /// Version of the keys; rises when one changes its meaning.
 const SCHEMA: u32 = 1;
-/// Reasons for a finish that endpoints counts. Ours know none yet, so each is 0.
+/// Reasons for a finish that endpoints counts, in the order of [`Answers::finish_counts`].
 const FINISH_REASONS: [&str; 6] = [
     "tracked_finish_reason_stop",
     "tracked_finish_reason_length",
@@ -90,9 +90,9 @@ struct Counter {
 struct Series {
     name: &'static str,
     count: u64,
-    total: u128,
-    min: Option<u64>,
-    max: Option<u64>,
+    total: Value,
+    min: Option<Value>,
+    max: Option<Value>,
     sum_sq: f64,
     percentiles: Map<String, Value>,
     early_stopping_percentiles: Map<String, Value>,
@@ -114,7 +114,7 @@ pub fn final_snapshot(snapshot: &Snapshot, host: &Host) -> String {
         metrics: counters(counters_of(snapshot, &tracked, &all))
             // Connections mostly open before the tracked phases, so their series is that of the
             // whole run.
-            .chain(series(&tracked.sums, &all.sums.connect))
+            .chain(series(&tracked.sums, &all.sums))
             .collect(),
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
@@ -153,7 +153,9 @@ fn counters_of(snapshot: &Snapshot, tracked: &Totals, all: &Totals) -> Vec<(&'st
         ("tracked_samples_completed", tracked.sums.counters.completed),
         ("tracked_samples_failed", tracked.sums.counters.failed),
     ];
-    list.extend(FINISH_REASONS.map(|name| (name, 0)));
+    let reasons = tracked.sums.answers.as_ref().map(|answers| answers.finish_counts());
+    let counts = reasons.map_or([0; FINISH_REASONS.len()], |reasons| reasons.map(|(_, n)| n));
+    list.extend(FINISH_REASONS.into_iter().zip(counts));
     list.extend([
         ("tracked_duration_ns", tracked.duration_ns),
         ("legacy_loadgen_window_duration_ns", tracked.window_ns),
@@ -164,9 +166,12 @@ fn counters_of(snapshot: &Snapshot, tracked: &Totals, all: &Totals) -> Vec<(&'st
     list
 }
 
-/// The percentiles of a distribution, and the reasons of those that are null. Both empty without a
-/// value.
-pub fn percentiles_json(distribution: &Distribution) -> (Map<String, Value>, Map<String, Value>) {
+/// The percentiles of a distribution, divided by `per`, and the reasons of those that are null.
+/// Both empty without a value.
+pub fn percentiles_json(
+    distribution: &Distribution,
+    per: u64,
+) -> (Map<String, Value>, Map<String, Value>) {
     let (mut values, mut reasons) = (Map::new(), Map::new());
     let count = distribution.count();
     for (percentile, value) in PERCENTILES.iter().zip(distribution.percentiles().iter().flatten()) {
@@ -176,10 +181,19 @@ pub fn percentiles_json(distribution: &Distribution) -> (Map<String, Value>, Map
             reasons.insert(key.clone(), format!("needs {needed} values, has {count}").into());
             values.insert(key, Value::Null);
         } else {
-            values.insert(key, (*value as f64).into());
+            values.insert(key, (*value as f64 / per as f64).into());
         }
     }
     (values, reasons)
+}
+
+/// A value of a distribution divided by `per`; whole where that is 1, and where JSON has so large
+/// integers.
+pub fn in_unit(value: u128, per: u64) -> Value {
+    match (per, u64::try_from(value)) {
+        (1, Ok(whole)) => whole.into(),
+        _ => (value as f64 / per as f64).into(),
+    }
 }
 
 /// Set by whoever builds from a checkout (`LOADGEN_GIT_SHA=$(git rev-parse HEAD) cargo build`).
@@ -261,7 +275,7 @@ fn phase_document(phase: &PhaseTotals) -> PhaseDocument<'_> {
         phase_type: PhaseKind::name(phase.kind),
         state: phase.state.name(),
         metrics: counters(phase_counters(&totals))
-            .chain(series(&phase.sums, &phase.sums.connect))
+            .chain(series(&phase.sums, &phase.sums))
             .collect(),
         failures: phase
             .sums
@@ -328,13 +342,17 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
     ];
     let is_open = totals.sums.has_schedule();
     let has_wire_stamps = totals.sums.has_wire_stamps();
+    let has_answers = totals.sums.answers.is_some();
+    let has_tls = !totals.sums.tls.is_empty();
     let mut list: Vec<_> = totals
         .sums
         .counters
         .iter()
         .filter(|(name, _)| is_open || !OPEN_LOOP.contains(name))
         // Told as goodput, where goals were given.
-        .filter(|(name, _)| *name != "good")
+        .filter(|(name, _)| !matches!(*name, "good" | "good_unknown"))
+        .filter(|(name, _)| has_answers || !is_of_answers(name))
+        .filter(|(name, _)| has_tls || !name.starts_with("tls_"))
         .filter(|(name, _)| has_wire_stamps || !name.starts_with("wire_stamps"))
         .map(|(name, value)| match name {
             "scheduled" => ("samples_scheduled", value),
@@ -360,22 +378,39 @@ fn own_counters(totals: &Totals) -> Vec<(&'static str, u64)> {
     list
 }
 
+/// Whether a counter says something only of an inference endpoint.
+fn is_of_answers(name: &str) -> bool {
+    const TOKENS: [&str; 5] = [
+        "completion_tokens",
+        "reasoning_tokens",
+        "prompt_tokens",
+        "cached_tokens",
+        "tpot_undefined",
+    ];
+    name.starts_with("answers") || name.starts_with("chunk") || TOKENS.contains(&name)
+}
+
 fn counters(list: impl IntoIterator<Item = (&'static str, u64)>) -> impl Iterator<Item = Metric> {
     list.into_iter().map(|(name, value)| Metric::Counter(Counter { name, value }))
 }
 
-/// Those of endpoints first. What only a schedule has is left out of a closed loop.
-fn series(sums: &Sums, connect: &Distribution) -> Vec<Metric> {
-    let mut list = vec![
-        one_series("sample_latency_ns", sums.headline()),
+/// Those of endpoints first. What only a schedule or an inference endpoint has is left out elsewhere.
+/// `opened`: of the phases in which the connections were opened.
+fn series(sums: &Sums, opened: &Sums) -> Vec<Metric> {
+    let mut list = vec![one_series("sample_latency_ns", sums.headline())];
+    list.extend(sums.answers.iter().flat_map(|answers| series_of_answers(sums, answers)));
+    list.extend([
         one_series("service_latency_ns", &sums.service),
         one_series("ttfb_ns", &sums.ttfb),
-        one_series("connect_ns", connect),
+        one_series("connect_ns", &opened.connect),
         one_series("censored_ns", &sums.censored),
         one_series("loop_gap_ns", &sums.loop_gap),
         one_series("enter_ns", &sums.enter),
         one_series("wakeup_ns", &sums.wakeup),
-    ];
+    ]);
+    if !opened.tls.is_empty() {
+        list.push(one_series("tls_ns", &opened.tls));
+    }
     if sums.has_schedule() {
         list.push(one_series("lateness_ns", &sums.lateness));
         list.push(one_series("pool_wait_ns", &sums.pool_wait));
@@ -388,29 +423,52 @@ fn series(sums: &Sums, connect: &Distribution) -> Vec<Metric> {
     list
 }
 
+/// Of an inference endpoint: those of endpoints first.
+fn series_of_answers(sums: &Sums, answers: &Answers) -> Vec<Metric> {
+    let Answers { service_ttft, first_visible, tpot, chunk_delta, stream_close, .. } = answers;
+    vec![
+        one_series("isl", &answers.isl),
+        one_series("osl", &answers.osl),
+        one_series("ttft_ns", sums.ttft().unwrap_or(service_ttft)),
+        one_series("chunk_delta_ns", chunk_delta),
+        one_series("tpot_ns", tpot),
+        one_series("service_ttft_ns", service_ttft),
+        one_series("first_visible_ns", first_visible),
+        one_series("stream_close_ns", stream_close),
+        one_series("chunks", &answers.chunks),
+        scaled_series("tokens_per_chunk", &answers.tokens_per_chunk, 1000),
+    ]
+}
+
 /// A schedule hash as in every file and on the screen; `None` without a schedule.
 pub fn hash_text(sums: &Sums) -> Option<String> {
     sums.has_schedule().then(|| format!("{:016x}", sums.schedule_hash))
 }
 
 fn one_series(name: &'static str, distribution: &Distribution) -> Metric {
+    scaled_series(name, distribution, 1)
+}
+
+/// A distribution whose values are `per` times what they are told as.
+fn scaled_series(name: &'static str, distribution: &Distribution, per: u64) -> Metric {
     // Some 30 us each, two dozen of them, each second of a run.
     make_way();
-    let (percentiles, percentiles_null) = percentiles_json(distribution);
+    let (percentiles, percentiles_null) = percentiles_json(distribution, per);
     make_way();
+    let scale = per as f64;
     Metric::Series(Box::new(Series {
         name,
         count: distribution.count(),
-        total: distribution.total,
-        min: distribution.smallest(),
-        max: distribution.largest(),
-        sum_sq: distribution.sum_sq,
+        total: in_unit(distribution.total, per),
+        min: distribution.smallest().map(|min| in_unit(min.into(), per)),
+        max: distribution.largest().map(|max| in_unit(max.into(), per)),
+        sum_sq: distribution.sum_sq / (scale * scale),
         percentiles,
         early_stopping_percentiles: Map::new(),
         histogram: distribution
             .log_buckets()
             .iter()
-            .map(|bucket| ((bucket.low, bucket.high), bucket.count))
+            .map(|bucket| ((bucket.low / scale, bucket.high / scale), bucket.count))
             .collect(),
         percentiles_null,
         clamped_low: distribution.clamped_low,

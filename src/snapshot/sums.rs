@@ -3,7 +3,7 @@
 use loadgen_shards::failure::Failures;
 use loadgen_shards::recorder::{Breakdown, Counters, Instant, Recording, Series, StatusTable};
 
-use super::{Censored, Distribution};
+use super::{Answers, Censored, Distribution};
 
 /// Sums of recordings. Series are of completed queries unless they say otherwise; those that need
 /// a schedule are empty in closed loop.
@@ -43,6 +43,10 @@ pub struct Sums {
     pub wire_tx: Distribution,
     /// T8 - T8w of sampled queries, from the kernel's stamp of the last byte to ours.
     pub wire_rx: Distribution,
+    /// Of the answers of an inference endpoint; `None` while none was read.
+    pub answers: Option<Box<Answers>>,
+    /// Length of TLS handshakes.
+    pub tls: Distribution,
     /// Where the time went, by latency.
     pub breakdown: Breakdown,
     /// T1 of sampled positions, in no order.
@@ -84,6 +88,10 @@ impl Sums {
         self.enter.add(&recording.enter);
         self.wire_tx.add(&recording.wire_tx);
         self.wire_rx.add(&recording.wire_rx);
+        if recording.counters.answers > 0 {
+            self.answers.get_or_insert_default().add(&recording.answers);
+        }
+        self.tls.add(&recording.tls);
         self.breakdown.add(&recording.breakdown);
         keep(&mut self.fit_dispatched, &recording.fit_dispatched);
         keep(&mut self.fit_sent, &recording.fit_sent);
@@ -115,6 +123,10 @@ impl Sums {
         self.enter.merge(&other.enter);
         self.wire_tx.merge(&other.wire_tx);
         self.wire_rx.merge(&other.wire_rx);
+        if let Some(more) = &other.answers {
+            self.answers.get_or_insert_default().merge(more);
+        }
+        self.tls.merge(&other.tls);
         self.breakdown.add(&other.breakdown);
         self.schedule_hash = self.schedule_hash.wrapping_add(other.schedule_hash);
         self.area_ns += other.area_ns;
@@ -140,10 +152,34 @@ impl Sums {
         if self.has_schedule() { &self.latency } else { &self.service }
     }
 
+    /// The distributions that have a file of their own, with their names there: the headline
+    /// latency, and of streams the headline TTFT and the TPOT.
+    pub fn spectra(&self) -> Vec<(&'static str, &Distribution)> {
+        let mut list = vec![(LATENCY, self.headline())];
+        list.extend(self.ttft().filter(|series| !series.is_empty()).map(|ttft| (TTFT, ttft)));
+        let tpot = self.answers.as_ref().map(|answers| &answers.tpot);
+        list.extend(tpot.filter(|series| !series.is_empty()).map(|tpot| (TPOT, tpot)));
+        list
+    }
+
     /// The headline latency with the queries that timed out, for percentiles.
     pub fn headline_with_timeouts(&self) -> Censored {
         self.headline().with_bounds(&self.censored)
     }
+}
+
+/// Names of the distributions that have files of their own.
+pub const LATENCY: &str = "latency";
+/// See [`LATENCY`].
+pub const TTFT: &str = "ttft";
+/// See [`LATENCY`].
+pub const TPOT: &str = "tpot";
+
+/// The headline time to the first token of one recording.
+pub fn headline_ttft(recording: &Recording) -> &Series {
+    let answers = &recording.answers;
+    let is_open = recording.counters.scheduled > 0 || !answers.ttft.histogram.is_empty();
+    if is_open { &answers.ttft } else { &answers.service_ttft }
 }
 
 /// The headline latency of one recording: from the schedule where there is one.

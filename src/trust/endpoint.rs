@@ -1,4 +1,4 @@
-//! D9, D15 and D18: what the endpoint did to the figures. Findings, never a verdict on the run.
+//! D9, D15, D18 and D21: what the endpoint did to the figures. Findings, never a verdict on the run.
 
 use loadgen_shards::recorder::{Counters, Parts};
 
@@ -6,7 +6,7 @@ use super::facts::{Facts, mark, percent, told};
 use super::stationarity::is_settled;
 use super::{Check, Class, Level, Line, Mark};
 use crate::number::{counted, grouped, time};
-use crate::snapshot::{PERCENTILES, Segments};
+use crate::snapshot::{Distribution, PERCENTILES, Segments};
 
 /// Share of the latency spent waiting for a connection: worth a word ...
 const POOL_WARN: f64 = 0.01;
@@ -21,12 +21,18 @@ const RESENT_MIN: u64 = 10;
 const OMISSION_WARN: f64 = 1.05;
 /// A median beyond so many times the fast answers is one that queued at the endpoint.
 const SPREAD: u64 = 2;
+/// Connections that the endpoint closed, over completed requests: worth a word; so many at least.
+const CLOSED_WARN: f64 = 1e-3;
+const CLOSED_MIN: u64 = 3;
+/// Too many requests.
+const STATUS_RATE_LIMIT: u16 = 429;
 /// Kinds of failures that are named.
 const KINDS: usize = 3;
 
 const POOL: Line = Line { id: "D9", name: "transport", class: Class::Endpoint, unit: "%" };
 const OMISSION: Line = Line { id: "D15", name: "omission gap", class: Class::Endpoint, unit: "" };
 const FAILURES: Line = Line { id: "D18", name: "errors", class: Class::Endpoint, unit: "%" };
+const CLOSED: Line = Line { id: "D21", name: "keep-alive", class: Class::Endpoint, unit: "%" };
 
 /// D9: how much of the latency was waiting for a connection, and which `-c` to try.
 pub(super) fn pool_wait(facts: &Facts, is_unstable: bool) -> Check {
@@ -228,5 +234,49 @@ pub(super) fn failures(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
             counted(timeouts_after_client_stall, "timeout")
         );
     }
+    let limited = facts.sums.statuses.iter().find(|(status, _)| *status == STATUS_RATE_LIMIT);
+    if let Some((_, count)) = limited {
+        reason += &format!(
+            "; {} had status 429, which is a rate limit, not the capacity of the endpoint: a \
+             higher limit for this key, or a lower load",
+            counted(count, "answer")
+        );
+    }
     FAILURES.says(Level::Warn, Some(share * 100.0), reason)
+}
+
+/// D21: whether the endpoint makes connections that are kept open open anew. `None` if it closed
+/// none.
+pub(super) fn closed(facts: &Facts) -> Option<Check> {
+    let Counters { closed_by_endpoint, closed_by_endpoint_exchanges, completed, .. } =
+        facts.counters;
+    let share = (completed > 0).then(|| closed_by_endpoint as f64 / completed as f64)?;
+    if closed_by_endpoint == 0 {
+        return None;
+    }
+    let each = closed_by_endpoint_exchanges as f64 / closed_by_endpoint as f64;
+    let figures = format!(
+        "it closed {}, each after {} on average",
+        counted(closed_by_endpoint, "connection"),
+        if each == 1.0 { "1 request".to_owned() } else { format!("{each:.1} requests") },
+    );
+    let value = Some(100.0 * share);
+    if share < CLOSED_WARN || closed_by_endpoint < CLOSED_MIN {
+        return Some(CLOSED.says(Level::Ok, value, figures));
+    }
+    let median = |series: &Distribution| series.percentile(50_000);
+    let price = match (median(&facts.sums.connect), median(&facts.sums.tls)) {
+        (Some(connect), Some(tls)) => {
+            format!(" ({} to connect, {} for TLS)", time(connect), time(tls))
+        }
+        (Some(connect), None) => format!(" ({} to connect)", time(connect)),
+        (None, _) => String::new(),
+    };
+    let brief = format!(
+        "the endpoint closes connections after a number of requests, so {} of them needed a new \
+         one{price}: raise its limit (nginx: keepalive_requests), or take it as part of the \
+         endpoint",
+        percent(share.min(1.0))
+    );
+    Some(CLOSED.finds(Level::Warn, value, Some(brief), &figures))
 }

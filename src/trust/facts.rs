@@ -6,7 +6,8 @@ use loadgen_shards::schedule::SchedulePlan;
 use super::{Blame, Check, Class, Level, Line, Mark};
 use crate::plan;
 use crate::snapshot::{
-    Conditions, Distribution, PERCENTILES, PhaseTotals, Snapshot, Sums, count_needed,
+    Conditions, Distribution, InferenceFacts, PERCENTILES, PhaseTotals, Snapshot, Sums,
+    count_needed,
 };
 
 /// A percentile is judged by at least so many samples on its thinner side, as it is told.
@@ -17,6 +18,8 @@ pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) phase: &'a PhaseTotals,
     pub(super) plan: &'a plan::Phase,
+    /// `None` for plain HTTP.
+    pub(super) inference: Option<&'a InferenceFacts>,
     pub(super) sums: &'a Sums,
     pub(super) counters: Counters,
     pub(super) is_open: bool,
@@ -36,6 +39,7 @@ impl<'a> Facts<'a> {
             snapshot,
             phase,
             plan,
+            inference: None,
             sums: &phase.sums,
             counters: phase.sums.counters,
             is_open: plan.schedule.is_some(),

@@ -1,6 +1,8 @@
 //! Runs made by hand: a schedule, how late we are, how long the endpoint takes; and for each check
 //! what it says of them.
 
+mod answers;
+
 use std::sync::Arc;
 
 use loadgen_shards::failure::{FailureKind, Message};
@@ -84,7 +86,7 @@ impl Case {
     }
 
     fn judged(&self) -> Trust {
-        judge(&self.snapshot, &self.snapshot.phases[0], &self.plan)
+        judge(&self.snapshot, &self.snapshot.phases[0], &self.plan, None)
     }
 }
 
@@ -275,7 +277,7 @@ fn healthy_run_is_trusted_and_every_check_is_there() {
 #[test]
 fn closed_loop_has_no_lines_of_a_schedule() {
     let snapshot = finished(20_000, 3);
-    let trust = judge(&snapshot, &snapshot.phases[0], &plan_of(4));
+    let trust = judge(&snapshot, &snapshot.phases[0], &plan_of(4), None);
     let expected = ["D2", "D6", "D7", "D8", "D10", "D11", "D12", "D14", "D17", "D18", "D19"];
     assert_eq!(ids(&trust), expected);
     assert_plain(&trust);

@@ -143,6 +143,7 @@ impl Recording {
             counters.prompt_tokens += u64::from(prompt);
         }
         counters.cached_tokens += u64::from(usage.cached.unwrap_or(0));
+        counters.answers_cached_told += u64::from(usage.cached.is_some());
         counters.reasoning_tokens += u64::from(usage.reasoning.unwrap_or(0));
         if let Some(tokens) = usage.prompt.or((prompt_tokens > 0).then_some(prompt_tokens)) {
             answers.isl.record(u64::from(tokens));

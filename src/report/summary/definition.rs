@@ -3,14 +3,60 @@
 
 use serde_json::{Value, json};
 
-/// `ours`, and `endpoints` where its rule for the same key differs. `is_open`: there is a schedule.
-pub fn definitions(is_open: bool) -> Value {
+/// `ours`, and `endpoints` where its rule for the same key differs. `is_open`: there is a schedule;
+/// `has_answers`: answers of an inference endpoint were read.
+pub fn definitions(is_open: bool, has_answers: bool) -> Value {
     let mut list = always();
-    let more = if is_open { of_open_loop() } else { of_closed_loop() };
-    if let (Some(list), Value::Object(more)) = (list.as_object_mut(), more) {
-        list.extend(more);
+    let loops = if is_open { of_open_loop() } else { of_closed_loop() };
+    let answers = if has_answers { of_answers(is_open) } else { Value::Null };
+    for more in [loops, answers] {
+        if let (Some(list), Value::Object(more)) = (list.as_object_mut(), more) {
+            list.extend(more);
+        }
     }
     list
+}
+
+fn of_answers(is_open: bool) -> Value {
+    let origin = if is_open { "scheduled instant" } else { "send (closed loop)" };
+    json!({
+        "ttft": {
+            "ours": format!(
+                "first chunk with anything generated, in any channel - {origin}, of completed \
+                 streams"
+            ),
+            "endpoints": "first chunk with text - issue; failed requests included",
+        },
+        "service_ttft": { "ours": "the same - send, always" },
+        "first_visible": { "ours": "first chunk with content that a reader sees - send" },
+        "tpot": {
+            "ours": "(last token - first token) / (output tokens - 1) of each stream; none below 2 \
+                     tokens or 2 instants",
+            "endpoints": "(complete - first chunk) / tokens after the first chunk, counted by its \
+                          tokenizer",
+        },
+        "chunk_delta": {
+            "ours": "gaps between chunks of a stream, of all streams together: of chunks, not of \
+                     tokens",
+        },
+        "stream_close": { "ours": "[DONE] - last token" },
+        "output_sequence_lengths": {
+            "ours": "usage.completion_tokens, else counted by our tokenizer after the run; \
+                     reasoning included",
+            "endpoints": "counted by its tokenizer",
+        },
+        "input_sequence_lengths": {
+            "ours": "usage.prompt_tokens, else as counted before the run",
+            "endpoints": "counted by its tokenizer",
+        },
+        "tokens_per_chunk": { "ours": "output tokens / chunks of each stream" },
+        "tps": {
+            "ours": "output tokens of completed requests / tracked duration; a lower bound where \
+                     tokens.n_unknown is not 0",
+        },
+        "tps_per_user": { "ours": "1 / p50 and 1 / p90 of tpot" },
+        "cached_share": { "ours": "cached_tokens / prompt_tokens, both as the endpoint told them" },
+    })
 }
 
 fn always() -> Value {

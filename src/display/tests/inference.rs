@@ -1,0 +1,103 @@
+//! The report of inference runs.
+
+use super::*;
+use crate::report::tests::inference::{
+    facts_of_answers, inference, recorded_answers, run_of_answers,
+};
+use crate::report::tests::open_plan;
+use crate::snapshot::InferenceFacts;
+
+const STREAMED: &str = "";
+
+#[test]
+fn report_of_streams_whose_tokens_the_server_counted() {
+    let run = run_of_answers(&recorded_answers(2_000, true));
+    assert_eq!(shown(&run, &facts_of_answers()), STREAMED);
+}
+
+#[test]
+fn report_without_usage_tells_times_and_no_tokens() {
+    let run = run_of_answers(&recorded_answers(2_000, false));
+    let facts = RunFacts {
+        inference: Some(InferenceFacts { includes_usage: false, ..inference() }),
+        ..facts_of_answers()
+    };
+    let text = shown(&run, &facts);
+    let first = text.lines().next().expect("a first line");
+    assert_eq!(first, "TTFT p99 220 ms, >= 0.0 % within the goals; nobody counted its tokens.");
+    assert!(text.contains("2 000 answers whose tokens nobody counted: leave out --no-include"));
+    assert!(text.contains("1 001 not known, as nobody counted their tokens"), "{text}");
+    for absent in ["TPOT", "tokens/s", "tokens/chunk", "output tokens"] {
+        assert!(!text.contains(absent), "{absent} in {text}");
+    }
+}
+
+#[test]
+fn few_answers_have_a_median_and_say_what_a_p99_needs() {
+    let run = run_of_answers(&recorded_answers(50, true));
+    let text = shown(&run, &RunFacts { goodput: Vec::new(), ..facts_of_answers() });
+    assert!(
+        text.starts_with("TTFT p50 200 ms (p99 needs 1 000 answers), TPOT p50 4.02 ms (p99"),
+        "{text}"
+    );
+    assert!(text.contains("110 output tokens/s; tokens counted by the server."), "{text}");
+}
+
+#[test]
+fn an_open_loop_says_that_it_held_with_its_tokens() {
+    let mut recording = recorded_answers(2_000, true);
+    recording.counters.scheduled = 2_000;
+    recording.latency = recording.service.clone();
+    recording.answers.ttft = recording.answers.service_ttft.clone();
+    let mut run = run_of_answers(&recording);
+    run.phases[0].load_end_ns = 6_000_000_000;
+    let facts = RunFacts {
+        inference: Some(inference()),
+        phases: vec![open_plan()],
+        goodput: Vec::new(),
+        ..open_facts()
+    };
+    let text = shown(&run, &facts);
+    let expected = "Held 1 000/s for 5 s: TTFT p99 220 ms, TPOT p99 5.98 ms, 4 400 output \
+                    tokens/s; tokens counted by the server.";
+    assert_eq!(text.lines().next(), Some(expected));
+    assert!(text.contains("from the schedule to the first token"), "{text}");
+    assert!(text.contains("service TTFT ms"), "{text}");
+}
+
+#[test]
+fn the_header_tells_the_inference_run_and_marks_what_nobody_asked_for() {
+    let text = header(&facts_of_answers(), &EngineReport { name: "epoll", ..Default::default() });
+    let expected = "openai (default) · model tiny · streamed (default) · 1 500 synthetic prompts: \
+                    100 tokens in, 11 out, prompt seed 7 · tokenizer o200k";
+    assert_eq!(text.lines().nth(2), Some(expected));
+    assert_eq!(text.lines().count(), 3);
+}
+
+#[test]
+fn handshakes_are_told_apart_from_latency() {
+    let mut recording = recorded_answers(10, true);
+    recording.counters.tls_handshakes = 3;
+    recording.counters.tls_resumed = 2;
+    [1_000_000, 2_000_000, 4_000_000].into_iter().for_each(|ns| recording.tls.record(ns));
+    let text = shown(&run_of_answers(&recording), &facts_of_answers());
+    let line = "  tls          3 handshakes in 2 ms (median; longest 4 ms)   2 resumed a session\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn marked_gaps_have_a_star_and_their_reason() {
+    let run = run_of_answers(&recorded_answers(2_000, true));
+    let marks = vec![Mark {
+        series: "chunk_delta",
+        milli: 50_000,
+        is_at_least: false,
+        reason: "chunks came together".to_owned(),
+        detail: String::new(),
+    }];
+    let trust = Trust { marks, ..trust_of(Level::Ok) };
+    let text = judged(&run, &facts_of_answers(), trust);
+    let gaps = text.lines().find(|line| line.starts_with("  gaps")).expect("a row");
+    assert_eq!(gaps.matches('*').count(), 1, "{gaps}");
+    assert!(text.contains("  * p50 of gaps: chunks came together"), "{text}");
+}
