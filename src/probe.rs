@@ -106,7 +106,8 @@ fn config(probe: cli::Probe) -> Result<Config, Error> {
     load.inference.api_key = flags.api_key;
     // So that it is one of inference, whatever the URL.
     load.inference.no_preflight = true;
-    let config = Config::from_cli(Load { command: LoadCommand::MaxThroughput, flags: load, common })?;
+    let config =
+        Config::from_cli(Load { command: LoadCommand::MaxThroughput, flags: load, common })?;
     let api = config.inference.as_ref().map(|run| run.api);
     match api {
         Some(api @ (Api::Raw | Api::Template)) => {
@@ -122,9 +123,9 @@ fn look(config: &Config, url: &Url) -> Result<Facts, Error> {
     let side = Side::new(config, url, timeout)?;
     let Root { prefix, version } = Root::of(&url.path);
     let place = url.redacted();
-    let list = side.get(&format!("{prefix}{version}/models")).map_err(|why| {
-        Error::setup(format!("{place} does not answer: {why}"))
-    })?;
+    let list = side
+        .get(&format!("{prefix}{version}/models"))
+        .map_err(|why| Error::setup(format!("{place} does not answer: {why}")))?;
     let known = models_in(&list).filter(|_| list.is_success()).unwrap_or_default();
     let model = run.sampling.model.clone().or_else(|| known.first().cloned());
     let path = run
@@ -202,7 +203,10 @@ fn server(list: &Reply, get: &dyn Fn(&str) -> Option<Reply>) -> (Option<String>,
         Some(owner.to_owned())
     });
     let version = |value: &Value| {
-        value.get("version").and_then(Value::as_str).map_or(String::new(), |text| format!(" {text}"))
+        value
+            .get("version")
+            .and_then(Value::as_str)
+            .map_or(String::new(), |text| format!(" {text}"))
     };
     if header.to_ascii_lowercase().contains("llama.cpp") || owner.as_deref() == Some("llamacpp") {
         return (Some("llama.cpp".to_owned()), get("/props").and_then(|reply| reply.json()));
@@ -294,17 +298,23 @@ fn text(facts: &Facts) -> String {
     };
     let kind = facts.server.as_deref().unwrap_or("a server that does not say what it is");
     line("server", kind);
-    line("models", &match &facts.models[..] {
-        [] => "none listed".to_owned(),
-        models => models.join(", "),
-    });
+    line(
+        "models",
+        &match &facts.models[..] {
+            [] => "none listed".to_owned(),
+            models => models.join(", "),
+        },
+    );
     if let Some(tokens) = facts.context_tokens {
         line("context", &format!("{} tokens", grouped(tokens)));
     }
-    line("tokens", match facts.has_tokenizer {
-        true => "counted by the server at /tokenize",
-        false => "no /tokenize",
-    });
+    line(
+        "tokens",
+        match facts.has_tokenizer {
+            true => "counted by the server at /tokenize",
+            false => "no /tokenize",
+        },
+    );
     if let Some(tls) = &facts.tls {
         line("tls", &format!("{}, {}", tls.version, tls.cipher));
     }
@@ -342,9 +352,9 @@ fn told(outcome: &Outcome) -> String {
     if !outcome.is_stream {
         return format!("ok in {total}, {usage}");
     }
-    let first = outcome.first_token_ns.map_or("nothing generated".to_owned(), |ns| {
-        format!("first token after {}", time(ns))
-    });
+    let first = outcome
+        .first_token_ns
+        .map_or("nothing generated".to_owned(), |ns| format!("first token after {}", time(ns)));
     let bunched = match outcome.coalesced {
         0 => "each by itself".to_owned(),
         count => format!("{count} together with the one before"),

@@ -3,7 +3,6 @@
 //!
 //! Called by [`crate::plan`]. Everything is resolved, read and rendered here, once, before the run.
 
-
 mod arena;
 mod content;
 mod destination;

@@ -394,10 +394,10 @@ mod tests {
             (b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\ndata: b\n\n", &[("", "b")]),
             (b"\xef\xbbdata: a\n\ndata: b\n\n", &[("", "b")]),
             (b": note\n\n:\n\ndata: a\n: in between\n\n", &[("", "a")]),
-            (b"event: error\nid: 7\nretry: 10\ndata: a\n\ndata: b\n\n", &[
-                ("error", "a"),
-                ("", "b"),
-            ]),
+            (
+                b"event: error\nid: 7\nretry: 10\ndata: a\n\ndata: b\n\n",
+                &[("error", "a"), ("", "b")],
+            ),
             (b"event: a\nevent: b\ndata: 1\nevent: c\n\n", &[("c", "1")]),
             (b"event: ping\n\ndata: a\n\n", &[("", "a")]),
             (b"event\ndata\n\ndata:\n\n", &[("", ""), ("", "")]),

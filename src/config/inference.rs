@@ -258,7 +258,8 @@ fn api(
     let is_base = urls.iter().any(|url| url.path.trim_end_matches('/').ends_with("/v1"));
     let is_plain = flags.targets.is_some() || !is_post;
     let by_url = !is_plain && (by_path.is_some() || is_base);
-    let reason = typed.map(|_| "--api").or(first).or(has_token_metric.then_some("a goal of tokens"));
+    let reason =
+        typed.map(|_| "--api").or(first).or(has_token_metric.then_some("a goal of tokens"));
     if let (Some(reason), true) = (reason, flags.targets.is_some()) {
         return Err(Error::usage(format!(
             "--targets and {reason} exclude each other: targets are sent as they stand, prompts \
@@ -385,11 +386,7 @@ fn is_synthetic(prompts: &Prompts) -> bool {
 
 /// `[perf:]PATH[,KEY=VALUE]...`: the options stand behind the last commas, so that a path may have
 /// some of its own.
-fn dataset(
-    text: &str,
-    flags: &InferenceFlags,
-    api: Api,
-) -> Result<(PathBuf, ReadOptions), Error> {
+fn dataset(text: &str, flags: &InferenceFlags, api: Api) -> Result<(PathBuf, ReadOptions), Error> {
     let text = match text.split_once(':') {
         Some(("perf" | "performance", path)) => path,
         Some(("acc" | "accuracy", _)) => {

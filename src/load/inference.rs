@@ -253,8 +253,10 @@ fn remedy(status: u16) -> &'static str {
     match status {
         401 | 403 => "give the key with --api-key @FILE or OPENAI_API_KEY",
         404 => "check the path and --model",
-        400 | 422 => "check --api, --model and the members of the body (--legacy-max-tokens, \
-                      --no-include-usage, --extra-body)",
+        400 | 422 => {
+            "check --api, --model and the members of the body (--legacy-max-tokens, \
+                      --no-include-usage, --extra-body)"
+        }
         429 => "the server limits the rate: wait",
         _ => "try the probe command",
     }

@@ -131,9 +131,10 @@ pub fn table(
             // The body is sent as it is, to the place of its kind.
             let mut config = config.clone();
             for url in &mut config.urls {
-                url.path = run.api.endpoint_path(&url.path).map_err(|why| {
-                    Error::usage(format!("URL `{}` {why}", url.redacted()))
-                })?;
+                url.path = run
+                    .api
+                    .endpoint_path(&url.path)
+                    .map_err(|why| Error::usage(format!("URL `{}` {why}", url.redacted())))?;
             }
             let rows = Rows { api: Api::Raw, sampling: &run.sampling, samples };
             request::table_of_rows(&config, embedded, &rows, &answers, progress)

@@ -14,7 +14,9 @@ pub(super) struct Repeated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// By design, as far as the chunks have shown; whether they have.
-    Presumed { was_seen: bool },
+    Presumed {
+        was_seen: bool,
+    },
     /// So many bytes were repeated.
     Suspected(usize),
     Certain,
@@ -68,12 +70,10 @@ impl Repeated {
                 State::Presumed { was_seen: was_seen || (begins_alike && !is_first) }
             }
             State::Suspected(0) if is_first => State::Suspected(0),
-            State::Suspected(bytes) if begins_alike && is_longer => {
-                match bytes + repeated_bytes {
-                    CERTAIN_BYTES.. => State::Certain,
-                    bytes => State::Suspected(bytes),
-                }
-            }
+            State::Suspected(bytes) if begins_alike && is_longer => match bytes + repeated_bytes {
+                CERTAIN_BYTES.. => State::Certain,
+                bytes => State::Suspected(bytes),
+            },
             State::Suspected(_) | State::Never => State::Never,
             State::Certain => State::Certain,
         };
@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn repetition_is_found_where_it_is_no_coincidence() {
-        let so_far = ["The capital of France", "The capital of France is", "The capital of France is"];
+        let so_far =
+            ["The capital of France", "The capital of France is", "The capital of France is"];
         assert_eq!(news(false, &so_far), (vec![true, true, false], true));
         let letters = ["a", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefg"];
         assert_eq!(news(false, &letters), ([vec![true; 7], vec![false]].concat(), true));

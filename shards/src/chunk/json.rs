@@ -334,9 +334,9 @@ fn push_unicode<'r>(rest: &'r [u8], target: &mut String) -> &'r [u8] {
 
 fn hex4(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (digits, behind) = bytes.split_first_chunk::<4>()?;
-    let value = digits.iter().try_fold(0, |value, digit| {
-        Some(value << 4 | char::from(*digit).to_digit(16)?)
-    })?;
+    let value = digits
+        .iter()
+        .try_fold(0, |value, digit| Some(value << 4 | char::from(*digit).to_digit(16)?))?;
     Some((value, behind))
 }
 
@@ -385,8 +385,19 @@ mod tests {
     #[test]
     fn what_is_json_passes_and_what_is_not_fails_where_it_goes_wrong() {
         for good in [
-            "0", "-0", "10.25e+3", "1E9", "\"\"", "\"a\\u00e4\\n\\\"\"", "null", "true", "false", "[]",
-            "{}", " [ 1 , {\"a\" : [ ] } , \"x\" ] ", "[\"\u{7f}ä\"]",
+            "0",
+            "-0",
+            "10.25e+3",
+            "1E9",
+            "\"\"",
+            "\"a\\u00e4\\n\\\"\"",
+            "null",
+            "true",
+            "false",
+            "[]",
+            "{}",
+            " [ 1 , {\"a\" : [ ] } , \"x\" ] ",
+            "[\"\u{7f}ä\"]",
         ] {
             assert_eq!(check(good.as_bytes()), Ok(()), "{good}");
         }
