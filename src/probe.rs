@@ -19,7 +19,7 @@ use crate::number::{counted, grouped, time};
 use crate::report::printable;
 use crate::request::secret::Secrets;
 use crate::request::url::Url;
-use crate::side::{Judged, Reply, Side, TlsFacts, judged, models_in};
+use crate::side::{Judged, Reply, Side, TlsFacts, judged, models_in, tokens};
 use crate::stream;
 
 /// What was found.
@@ -158,7 +158,7 @@ fn look(config: &Config, url: &Url) -> Result<Facts, Error> {
         api: run.api.name().to_owned(),
         context_tokens: context(&list, props.as_ref(), model.as_deref()),
         models: known,
-        has_tokenizer: tokenizes(&side, prefix, model.as_deref()),
+        has_tokenizer: tokens(&side, url, model.as_deref(), PROMPT).is_some(),
         model,
         whole: Some(whole),
         streamed,
@@ -248,15 +248,6 @@ fn context(list: &Reply, props: Option<&Value>, model: Option<&str>) -> Option<u
         ["/default_generation_settings/n_ctx", "/n_ctx", "/context_length", "/max_total_tokens"];
     let of_props = || props.and_then(|props| paths.iter().find_map(|p| props.pointer(p)?.as_u64()));
     of_entry.or_else(of_props)
-}
-
-/// Whether the server counts tokens when asked: vLLM and SGLang take a prompt, llama.cpp content.
-fn tokenizes(side: &Side, prefix: &str, model: Option<&str>) -> bool {
-    let body = json!({"model": model, "prompt": "a b", "content": "a b"});
-    side.post(&format!("{prefix}/tokenize"), &body).is_ok_and(|reply| {
-        let tokens = reply.json().and_then(|value| value.get("tokens").cloned());
-        reply.is_success() && tokens.is_some_and(|tokens| tokens.is_array())
-    })
 }
 
 fn json(facts: &Facts) -> Value {

@@ -85,11 +85,6 @@ pub fn urls(config: &Config, embedded: Option<SocketAddr>) -> Vec<Url> {
     }
 }
 
-/// Whether a `{{column}}` stands in a URL, a header or the body as typed.
-pub fn has_placeholders(config: &Config) -> bool {
-    config.request.has_placeholders() || config.urls.iter().any(Url::has_placeholders)
-}
-
 fn system_resolver(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }

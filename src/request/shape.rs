@@ -115,12 +115,6 @@ impl RequestShape {
         Ok(shape)
     }
 
-    /// Whether a `{{column}}` stands in the headers or in the body as typed.
-    pub fn has_placeholders(&self) -> bool {
-        let texts = self.headers.iter().map(|header| &header.value).chain(&self.body);
-        texts.into_iter().any(|text| text.contains("{{"))
-    }
-
     /// Whether the values make one valid request; `has_rows`: there are rows, which may bring
     /// bodies.
     pub fn check(&self, has_rows: bool) -> Result<(), Error> {

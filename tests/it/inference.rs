@@ -104,7 +104,10 @@ fn chat(asked: &Asked) -> Answer {
         let choices = json!([{"index": 0, "message": message, "finish_reason": "stop"}]);
         return (200, JSON, json!({"choices": choices, "usage": usage}).to_string());
     }
-    let delta = |delta: Value, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
+    let delta = |delta: Value, reason: Value| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": reason});
+        json!({"choices": [choice]})
+    };
     let events = [
         delta(json!({"role": "assistant"}), Value::Null),
         delta(json!({"content": "Hi"}), Value::Null),
