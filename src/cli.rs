@@ -210,7 +210,8 @@ fn refuse_foreign_flags(
     version,
     propagate_version = true,
     disable_help_subcommand = true,
-    about = "Load generator for HTTP and inference endpoints: io_uring, one shard per core, honest numbers",
+    about = "Load generator for HTTP and inference endpoints: io_uring, one shard per core, honest \
+             numbers",
     override_usage = "loadgen-uring [COMMAND] [URL]... [FLAGS]",
     after_help = help::AFTER_HELP
 )]

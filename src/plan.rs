@@ -190,9 +190,7 @@ impl Plan {
             None => request::table(&config, embedded)?,
         };
         let (inference, warmup_requests) = match (&config.inference, asked) {
-            (Some(_), Some(Asked::Rows(rows))) => {
-                (Some(Inference::new(rows)), rows.warmup as u32)
-            }
+            (Some(_), Some(Asked::Rows(rows))) => (Some(Inference::new(rows)), rows.warmup as u32),
             _ => (None, 0),
         };
         let samples = table.requests.len() as u32 - warmup_requests;

@@ -19,7 +19,7 @@ use crate::number::{counted, grouped, time};
 use crate::report::printable;
 use crate::request::secret::Secrets;
 use crate::request::url::Url;
-use crate::side::{Judged, Reply, Side, TlsFacts, judged, models_in};
+use crate::side::{Judged, Reply, Side, TlsFacts, judged, models_in, tokens};
 use crate::stream;
 
 /// What was found.
@@ -106,7 +106,8 @@ fn config(probe: cli::Probe) -> Result<Config, Error> {
     load.inference.api_key = flags.api_key;
     // So that it is one of inference, whatever the URL.
     load.inference.no_preflight = true;
-    let config = Config::from_cli(Load { command: LoadCommand::MaxThroughput, flags: load, common })?;
+    let config =
+        Config::from_cli(Load { command: LoadCommand::MaxThroughput, flags: load, common })?;
     let api = config.inference.as_ref().map(|run| run.api);
     match api {
         Some(api @ (Api::Raw | Api::Template)) => {
@@ -122,9 +123,9 @@ fn look(config: &Config, url: &Url) -> Result<Facts, Error> {
     let side = Side::new(config, url, timeout)?;
     let Root { prefix, version } = Root::of(&url.path);
     let place = url.redacted();
-    let list = side.get(&format!("{prefix}{version}/models")).map_err(|why| {
-        Error::setup(format!("{place} does not answer: {why}"))
-    })?;
+    let list = side
+        .get(&format!("{prefix}{version}/models"))
+        .map_err(|why| Error::setup(format!("{place} does not answer: {why}")))?;
     let known = models_in(&list).filter(|_| list.is_success()).unwrap_or_default();
     let model = run.sampling.model.clone().or_else(|| known.first().cloned());
     let path = run
@@ -157,7 +158,7 @@ fn look(config: &Config, url: &Url) -> Result<Facts, Error> {
         api: run.api.name().to_owned(),
         context_tokens: context(&list, props.as_ref(), model.as_deref()),
         models: known,
-        has_tokenizer: tokenizes(&side, prefix, model.as_deref()),
+        has_tokenizer: tokens(&side, url, model.as_deref(), PROMPT).is_some(),
         model,
         whole: Some(whole),
         streamed,
@@ -202,7 +203,10 @@ fn server(list: &Reply, get: &dyn Fn(&str) -> Option<Reply>) -> (Option<String>,
         Some(owner.to_owned())
     });
     let version = |value: &Value| {
-        value.get("version").and_then(Value::as_str).map_or(String::new(), |text| format!(" {text}"))
+        value
+            .get("version")
+            .and_then(Value::as_str)
+            .map_or(String::new(), |text| format!(" {text}"))
     };
     if header.to_ascii_lowercase().contains("llama.cpp") || owner.as_deref() == Some("llamacpp") {
         return (Some("llama.cpp".to_owned()), get("/props").and_then(|reply| reply.json()));
@@ -246,15 +250,6 @@ fn context(list: &Reply, props: Option<&Value>, model: Option<&str>) -> Option<u
     of_entry.or_else(of_props)
 }
 
-/// Whether the server counts tokens when asked: vLLM and SGLang take a prompt, llama.cpp content.
-fn tokenizes(side: &Side, prefix: &str, model: Option<&str>) -> bool {
-    let body = json!({"model": model, "prompt": "a b", "content": "a b"});
-    side.post(&format!("{prefix}/tokenize"), &body).is_ok_and(|reply| {
-        let tokens = reply.json().and_then(|value| value.get("tokens").cloned());
-        reply.is_success() && tokens.is_some_and(|tokens| tokens.is_array())
-    })
-}
-
 fn json(facts: &Facts) -> Value {
     let outcome = |outcome: &Option<Outcome>| {
         outcome.as_ref().map(|outcome| {
@@ -294,17 +289,23 @@ fn text(facts: &Facts) -> String {
     };
     let kind = facts.server.as_deref().unwrap_or("a server that does not say what it is");
     line("server", kind);
-    line("models", &match &facts.models[..] {
-        [] => "none listed".to_owned(),
-        models => models.join(", "),
-    });
+    line(
+        "models",
+        &match &facts.models[..] {
+            [] => "none listed".to_owned(),
+            models => models.join(", "),
+        },
+    );
     if let Some(tokens) = facts.context_tokens {
         line("context", &format!("{} tokens", grouped(tokens)));
     }
-    line("tokens", match facts.has_tokenizer {
-        true => "counted by the server at /tokenize",
-        false => "no /tokenize",
-    });
+    line(
+        "tokens",
+        match facts.has_tokenizer {
+            true => "counted by the server at /tokenize",
+            false => "no /tokenize",
+        },
+    );
     if let Some(tls) = &facts.tls {
         line("tls", &format!("{}, {}", tls.version, tls.cipher));
     }
@@ -342,9 +343,9 @@ fn told(outcome: &Outcome) -> String {
     if !outcome.is_stream {
         return format!("ok in {total}, {usage}");
     }
-    let first = outcome.first_token_ns.map_or("nothing generated".to_owned(), |ns| {
-        format!("first token after {}", time(ns))
-    });
+    let first = outcome
+        .first_token_ns
+        .map_or("nothing generated".to_owned(), |ns| format!("first token after {}", time(ns)));
     let bunched = match outcome.coalesced {
         0 => "each by itself".to_owned(),
         count => format!("{count} together with the one before"),

@@ -34,12 +34,12 @@ use loadgen_shards::sys::wake::Waker;
 use loadgen_shards::timer::{self, Dispatch, TimerCommand, TimerPlan};
 use rtrb::{Consumer, RingBuffer};
 
+use crate::config::Keep;
 use crate::config::Precision;
 use crate::cores::Timer;
 use crate::courtesy::make_way;
 use crate::error::Error;
 use crate::expression::{RequestFigure, RequestGoal};
-use crate::config::Keep;
 use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Segments, Snapshot, State, StealMeter};
 use crate::trust;
@@ -304,11 +304,8 @@ impl Session {
             },
         };
         let samples = self.plan.samples(phase.kind);
-        let order = SampleOrder::new(
-            self.plan.order,
-            samples.end - samples.start,
-            self.plan.order_seed,
-        );
+        let order =
+            SampleOrder::new(self.plan.order, samples.end - samples.start, self.plan.order_seed);
         PhasePlan {
             index: index as u32,
             kind: phase.kind,

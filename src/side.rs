@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::request;
 use crate::request::url::Url;
 
-pub use answers::{Judged, judged, models, models_in};
+pub use answers::{Judged, judged, models, models_in, tokens};
 
 /// Where side requests go, and for how long and how much.
 #[derive(Clone, Debug)]

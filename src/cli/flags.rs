@@ -88,7 +88,8 @@ pub struct LoadFlags {
     /// Untracked phase before: a time with its unit (2s) or a number of requests (500)
     #[arg(long, value_name = "TIME|N", help_heading = "Load")]
     pub warmup: Option<String>,
-    /// Which URL or prompt follows which: shuffle, sequential, random or single=I [default: shuffle]
+    /// Which URL or prompt follows which: shuffle, sequential, random or single=I [default:
+    /// shuffle]
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     pub order: Option<String>,
     /// Seed of the order [default: that of --seed]

@@ -44,7 +44,7 @@ pub struct InferenceFlags {
     #[arg(long, value_name = "TIME", help_heading = "Inference")]
     pub ttft_timeout: Option<String>,
 
-    /// Prompts: FILE or a directory of bodies, with options, as in q.jsonl,prompt=question,limit=500
+    /// Prompts: a file, or a folder of bodies; with options, as in q.jsonl,prompt=ask,limit=500
     #[arg(long, value_name = "[perf:]PATH[,KEY=VALUE]", help_heading = "Prompts")]
     pub dataset: Option<String>,
     /// What a column of the dataset is, as in prompt=question; repeatable

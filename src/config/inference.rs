@@ -155,16 +155,21 @@ impl Inference {
         if flags.stream && !can_stream(api) {
             return Err(Error::usage("--stream and --api openai-embeddings exclude each other"));
         }
-        let is_stream = can_stream(api) && !flags.no_stream;
+        // A body of the user's says itself what it asks for.
+        let is_stream = match &prompts {
+            Prompts::Body => load.body.as_deref().is_some_and(asks_for_stream),
+            Prompts::Dataset { .. } | Prompts::Synthetic(_) => can_stream(api) && !flags.no_stream,
+        };
         let response_field = optional(&flags.response_field, |text| {
             parse_field(text).map_err(|why| {
                 Error::usage(format!("--response-field got `{}`; {why}", shown(text)))
             })
         })?;
+        let is_body = matches!(prompts, Prompts::Body);
         let defaults = [
             (!is_typed, "api"),
-            (flags.model.is_none(), "model"),
-            (is_stream && !flags.stream && api.generates(), "is_streamed"),
+            (flags.model.is_none() && !is_body, "model"),
+            (is_stream && !flags.stream && api.generates() && !is_body, "is_streamed"),
             (is_synthetic(&prompts) && flags.isl.is_none() && flags.osl.is_none(), "dataset"),
             (flags.tokenizer.is_none(), "tokenizer"),
         ];
@@ -192,6 +197,10 @@ impl Inference {
 /// Whether answers can be asked for as streams.
 pub fn can_stream(api: Api) -> bool {
     api != Api::Embeddings
+}
+
+fn asks_for_stream(body: &str) -> bool {
+    serde_json::from_str::<Value>(body).is_ok_and(|body| body["stream"] == true)
 }
 
 /// A length, as it is typed.
@@ -258,7 +267,8 @@ fn api(
     let is_base = urls.iter().any(|url| url.path.trim_end_matches('/').ends_with("/v1"));
     let is_plain = flags.targets.is_some() || !is_post;
     let by_url = !is_plain && (by_path.is_some() || is_base);
-    let reason = typed.map(|_| "--api").or(first).or(has_token_metric.then_some("a goal of tokens"));
+    let reason =
+        typed.map(|_| "--api").or(first).or(has_token_metric.then_some("a goal of tokens"));
     if let (Some(reason), true) = (reason, flags.targets.is_some()) {
         return Err(Error::usage(format!(
             "--targets and {reason} exclude each other: targets are sent as they stand, prompts \
@@ -385,11 +395,7 @@ fn is_synthetic(prompts: &Prompts) -> bool {
 
 /// `[perf:]PATH[,KEY=VALUE]...`: the options stand behind the last commas, so that a path may have
 /// some of its own.
-fn dataset(
-    text: &str,
-    flags: &InferenceFlags,
-    api: Api,
-) -> Result<(PathBuf, ReadOptions), Error> {
+fn dataset(text: &str, flags: &InferenceFlags, api: Api) -> Result<(PathBuf, ReadOptions), Error> {
     let text = match text.split_once(':') {
         Some(("perf" | "performance", path)) => path,
         Some(("acc" | "accuracy", _)) => {
@@ -406,7 +412,7 @@ fn dataset(
     while let Some((before, pair)) = path.rsplit_once(',')
         && let Some((key, value)) = pair.split_once('=')
         && !key.is_empty()
-        && !key.contains('/')
+        && !pair.contains('/')
     {
         pairs.push((key, value));
         path = before;
@@ -567,3 +573,6 @@ const KEY_VARIABLE: &str = "OPENAI_API_KEY";
 const TOKENIZER_FORM: &str = "auto, none, cl100k, o200k, or the path of a tokenizer.json";
 const DATASET_FORM: &str =
     "[perf:]PATH[,KEY=VALUE]..., as in questions.jsonl,prompt=question,limit=500";
+
+#[cfg(test)]
+mod tests;

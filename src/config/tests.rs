@@ -101,7 +101,7 @@ fn every_wrong_value_is_named_with_its_flag_and_what_is_allowed() {
         (["-H", "no colon here"], "-H", "Name: value"),
         (["--abort-if", "p99"], "--abort-if", "shell"),
         (["--abort-if", "p99:5ms"], "--abort-if", "must not"),
-        (["--abort-if", "ttft.p99>5ms"], "--abort-if", "does not measure"),
+        (["--abort-if", "itl.p99>5ms"], "--abort-if", "tpot"),
         (["--report-dir", ""], "--report-dir", "none"),
     ] {
         let error = config(&["http://h/", line[0], line[1]]).expect_err(line[1]);
@@ -135,7 +135,7 @@ fn wrong_ends_orders_and_goals_are_named_too() {
         (["--wire-stamps", "1/0"], "--wire-stamps", "at least 1"),
         (["--wire-stamps", "1/x"], "--wire-stamps", "at least 1"),
         (["--slo", "p99"], "--slo", "shell"),
-        (["--slo", "ttft.p99:5ms"], "--slo", "does not measure"),
+        (["--slo", "ttft:5ms"], "--slo", "needs a statistic"),
         (["--slo", "lateness.p99:5us"], "--slo", "closed loop"),
         (["--slo", "goodput:95%"], "--slo", "--goodput"),
         (["--fail-if", "p99"], "--fail-if", "shell"),
@@ -143,8 +143,8 @@ fn wrong_ends_orders_and_goals_are_named_too() {
         (["--fail-if", "achieved<0.99*target"], "--fail-if", "closed loop"),
         (["--abort-if", "pool_wait.p99>1s"], "--abort-if", "closed loop"),
         (["--abort-if", "offered<5"], "--abort-if", "closed loop"),
-        (["--goodput", "ttft:5ms"], "--goodput", "not in this version"),
-        (["--goodput", ""], "--goodput", "latency, service and ttfb"),
+        (["--goodput", "itl:5ms"], "--goodput", "ttft"),
+        (["--goodput", ""], "--goodput", "latency, service, ttfb"),
     ] {
         let error = config(&["http://h/", line[0], line[1]]).expect_err(line[1]);
         assert_eq!(error.exit_code(), 2, "{line:?}");
@@ -163,6 +163,13 @@ fn values_that_do_not_go_together_are_refused() {
         (vec!["http://h/", "--unix-socket", "/s", "--source-ip", "::1"], "exclude each other"),
         (vec!["max-throughput", "--unix-socket", "/s"], "needs a URL"),
         (vec!["https://h/", "--wire-stamps", "1/10"], "TLS sends others"),
+        (vec!["http://h/", "--cacert", "ca.pem"], "--cacert needs a URL that begins with https"),
+        (vec!["https://h/", "--key", "k.pem"], "--key needs --cert"),
+        (vec!["https://h/", "-k", "--cacert", "ca.pem"], "exclude each other"),
+        (vec!["https://h/", "--wire-stamps", "1/9"], "--wire-stamps"),
+        (vec!["http://h/", "--targets", "list"], "--targets and a URL exclude each other"),
+        (vec!["--targets", "list", "-b", "x"], "--targets and a body"),
+        (vec!["--targets", "list", "--model", "m"], "--targets and --model exclude"),
         (vec!["http://user:geheim@h:x/"], "URL `http://<redacted>@h:x/` has the port"),
     ] {
         let error = config(&line).expect_err(says).to_string();

@@ -12,14 +12,14 @@ use loadgen_shards::phase::PhaseKind;
 
 use crate::config::inference::{Inference, Prompts, Synthetic, TokenizerChoice};
 use crate::config::{Config, Ui};
-use crate::dataset::{self, Dataset, Sample, count_tokens, read, read_targets, synthetic};
+use crate::dataset::{self, Dataset, Prompt, Sample, count_tokens, read, read_targets, synthetic};
 use crate::display::grouped;
 use crate::error::{Error, shown};
 use crate::plan::{Asked, AskedRows, Part, Plan, prompts_wanted, seed_of};
 use crate::progress::{self, Mode, Progress};
 use crate::report::printable;
 use crate::request::{self, url::Url};
-use crate::side::{Side, judged, models};
+use crate::side::{Side, judged, models, tokens};
 use crate::stream;
 use crate::tokenizer::Tokenizer;
 
@@ -38,6 +38,17 @@ pub fn ask(config: &mut Config, embedded: Option<SocketAddr>) -> Result<Option<A
         return read_targets(path).map(|lines| Some(Asked::Targets(lines)));
     }
     let Some(run) = &config.inference else { return Ok(None) };
+    let meter = Meter::new(config);
+    // What is wrong here is told before anybody is asked anything.
+    let named = named_tokenizer(run)?;
+    let read = match &run.prompts {
+        Prompts::Dataset { path, options } => {
+            let label = format!("reading {}", path.display());
+            Some(read(path, options, &mut |done, all| meter.show(&label, done, all))?)
+        }
+        Prompts::Synthetic(_) | Prompts::Body => None,
+    };
+    meter.clear();
     if run.needs_model() && run.sampling.model.is_none() {
         let model = discover(config, embedded)?;
         if !config.common.quiet {
@@ -46,7 +57,21 @@ pub fn ask(config: &mut Config, embedded: Option<SocketAddr>) -> Result<Option<A
         }
         config.inference.as_mut().expect("just seen").sampling.model = Some(model);
     }
-    rows(config).map(|rows| Some(Asked::Rows(rows)))
+    let run = config.inference.as_ref().expect("just seen");
+    let tokenizer = match (named, &run.sampling.model, &run.tokenizer) {
+        (None, Some(model), TokenizerChoice::Auto) => Tokenizer::from_hub_cache(model)?,
+        (named, ..) => named,
+    };
+    let mut rows = match (read, &run.prompts) {
+        (Some(dataset), _) => counted(dataset, tokenizer.as_ref(), &meter),
+        (None, Prompts::Synthetic(typed)) => made_up(config, typed, tokenizer.as_ref(), &meter)?,
+        (None, _) => bodies(),
+    };
+    if tokenizer.is_none() && run.tokenizer == TokenizerChoice::Auto {
+        count_by_server(config, embedded, &mut rows, &meter);
+    }
+    meter.clear();
+    Ok(Some(Asked::Rows(rows)))
 }
 
 /// Made-up prompts of the run of this number, from 0, of a command that has several. `None`: it
@@ -59,7 +84,7 @@ pub fn made_up_anew(config: &mut Config, point: u64) -> Result<Option<Asked>, Er
     synthetic.point = point;
     match (synthetic.seed, point) {
         // The first run has those of the plan of the whole.
-        (None, 1..) => rows(config).map(|rows| Some(Asked::Rows(rows))),
+        (None, 1..) => ask(config, None),
         _ => Ok(None),
     }
 }
@@ -103,44 +128,60 @@ fn only_model(side: &Side, url: &Url) -> Result<String, Error> {
     }
 }
 
-/// The rows, with their tokens counted if somebody can.
-fn rows(config: &Config) -> Result<AskedRows, Error> {
+/// The one row of a body that is the user's.
+fn bodies() -> AskedRows {
+    let samples = vec![Sample::default()];
+    let dataset = Dataset { name: "body".to_owned(), samples, ..Dataset::default() };
+    AskedRows { dataset, ..AskedRows::default() }
+}
+
+fn counted(mut dataset: Dataset, tokenizer: Option<&Tokenizer>, meter: &Meter) -> AskedRows {
+    if let Some(tokenizer) = tokenizer {
+        let label = "counting the tokens of prompts";
+        count_tokens(&mut dataset, tokenizer, &|done, all| meter.show(label, done, all));
+    }
+    let counted_by = tokenizer.map(|tokenizer| tokenizer.name().to_owned());
+    AskedRows { dataset, warmup: 0, counted_by }
+}
+
+/// Has the server count the tokens of text prompts, if there are few of them and it does so: one
+/// request each. Either all of them are counted then, or none.
+fn count_by_server(
+    config: &Config,
+    embedded: Option<SocketAddr>,
+    rows: &mut AskedRows,
+    meter: &Meter,
+) {
+    let urls = request::urls(config, embedded);
+    let Some(url) = urls.first() else { return };
+    let Ok(side) = Side::new(config, url, SIDE_TIMEOUT) else { return };
     let run = config.inference.as_ref().expect("an inference run asks");
-    let meter = Meter::new(config);
-    let rows = match &run.prompts {
-        Prompts::Body => AskedRows {
-            dataset: Dataset {
-                name: "body".to_owned(),
-                samples: vec![Sample::default()],
-                ..Dataset::default()
-            },
-            ..AskedRows::default()
-        },
-        Prompts::Dataset { path, options } => {
-            let tokenizer = tokenizer(run)?;
-            let label = format!("reading {}", path.display());
-            let mut dataset = read(path, options, &mut |done, all| meter.show(&label, done, all))?;
-            if let Some(tokenizer) = &tokenizer {
-                let label = "counting tokens of prompts";
-                count_tokens(&mut dataset, tokenizer, &|done, all| meter.show(label, done, all));
-            }
-            let counted_by = tokenizer.map(|tokenizer| tokenizer.name().to_owned());
-            AskedRows { dataset, warmup: 0, counted_by }
-        }
-        Prompts::Synthetic(typed) => made_up(config, run, typed, &meter)?,
+    let model = run.sampling.model.as_deref();
+    let samples = &rows.dataset.samples;
+    if !run.api.generates() || samples.len() > ROWS_COUNTED_MAX {
+        return;
+    }
+    let began = Instant::now();
+    let count = |(index, sample): (usize, &Sample)| {
+        let Prompt::Text(text) = &sample.prompt else { return None };
+        meter.show("counting tokens, by the server", index as u64, samples.len() as u64);
+        (began.elapsed() < COUNTING_MAX).then(|| tokens(&side, url, model, text))?
     };
-    meter.clear();
-    Ok(rows)
+    let counts: Option<Vec<u32>> = samples.iter().enumerate().map(count).collect();
+    let Some(counts) = counts else { return };
+    for (sample, count) in rows.dataset.samples.iter_mut().zip(counts) {
+        sample.prompt_tokens = Some(count);
+    }
+    rows.counted_by = Some("/tokenize of the server".to_owned());
 }
 
 /// Prompts of the warm-up, then those of the measured phase.
 fn made_up(
     config: &Config,
-    run: &Inference,
     typed: &Synthetic,
+    tokenizer: Option<&Tokenizer>,
     meter: &Meter,
 ) -> Result<AskedRows, Error> {
-    let tokenizer = tokenizer(run)?;
     let make = |part| {
         let count = prompts_wanted(config, typed, part);
         if count == 0 {
@@ -148,7 +189,7 @@ fn made_up(
         }
         let seed = seed_of(typed, part);
         let plan = dataset::Synthetic { isl: typed.isl, osl: typed.osl, count, seed };
-        synthetic(&plan, tokenizer.as_ref(), &|done, all| meter.show("making prompts", done, all))
+        synthetic(&plan, tokenizer, &|done, all| meter.show("making prompts", done, all))
     };
     // With a seed of the user's all phases have the same prompts, and one list will do.
     let mut dataset = match typed.seed {
@@ -163,14 +204,10 @@ fn made_up(
     Ok(AskedRows { dataset, warmup, counted_by })
 }
 
-/// Who counts tokens; `None`: nobody but the server.
-fn tokenizer(run: &Inference) -> Result<Option<Tokenizer>, Error> {
+/// The tokenizer that the user named.
+fn named_tokenizer(run: &Inference) -> Result<Option<Tokenizer>, Error> {
     match &run.tokenizer {
-        TokenizerChoice::None => Ok(None),
-        TokenizerChoice::Auto => match &run.sampling.model {
-            Some(model) => Tokenizer::from_hub_cache(model),
-            None => Ok(None),
-        },
+        TokenizerChoice::None | TokenizerChoice::Auto => Ok(None),
         TokenizerChoice::Named(name) => Ok(Tokenizer::builtin(name)),
         TokenizerChoice::File(path) => Tokenizer::from_file(&tokenizer_file(path)).map(Some),
     }
@@ -253,8 +290,10 @@ fn remedy(status: u16) -> &'static str {
     match status {
         401 | 403 => "give the key with --api-key @FILE or OPENAI_API_KEY",
         404 => "check the path and --model",
-        400 | 422 => "check --api, --model and the members of the body (--legacy-max-tokens, \
-                      --no-include-usage, --extra-body)",
+        400 | 422 => {
+            "check --api, --model and the members of the body (--legacy-max-tokens, \
+                      --no-include-usage, --extra-body)"
+        }
         429 => "the server limits the rate: wait",
         _ => "try the probe command",
     }
@@ -305,6 +344,9 @@ const METER: Duration = Duration::from_millis(400);
 const SIDE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A first answer may have to wait for a model that is loaded or compiled on demand.
 const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(120);
+/// Rows that the server is asked to count, and how long that may take.
+const ROWS_COUNTED_MAX: usize = 2000;
+const COUNTING_MAX: Duration = Duration::from_secs(10);
 /// Servers that are asked for their models.
 const SERVERS_ASKED: usize = 16;
 

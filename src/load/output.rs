@@ -9,6 +9,7 @@ use loadgen_shards::record::RecordSource;
 use loadgen_shards::recorder::Recording;
 
 use super::run::{Ended, Role};
+use crate::config::inference::{Prompts, length_text};
 use crate::config::{self, Ui};
 use crate::cores::Host;
 use crate::courtesy::make_way;
@@ -16,7 +17,6 @@ use crate::display;
 use crate::files::{self, ReportDir};
 use crate::hdr;
 use crate::intervals::IntervalFiles;
-use crate::config::inference::{Prompts, length_text};
 use crate::plan::{self, Part, Plan};
 use crate::progress::{self, Left, Progress, Stage, Tick};
 use crate::records::Records;

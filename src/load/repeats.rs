@@ -18,11 +18,7 @@ use crate::statistics::compare::mean_interval;
 use crate::statistics::{mean, median, variance};
 
 /// Runs `config` as often as it says.
-pub fn run(
-    config: &Config,
-    mut runs: Several,
-    embedded: Option<SocketAddr>,
-) -> Result<u8, Error> {
+pub fn run(config: &Config, mut runs: Several, embedded: Option<SocketAddr>) -> Result<u8, Error> {
     let count = config.repeats as usize;
     for index in 0..count {
         let name = format!("run {} of {count}", index + 1);

@@ -95,9 +95,8 @@ impl Several {
         let seed = config.common.seed;
         let is_first = self.done.is_empty();
         let role = Role::Part { name: name.clone(), is_first, urls: self.urls.clone() };
-        let ended = self.plan(config, embedded).and_then(|plan| {
-            perform(plan, role, &mut self.setting)
-        });
+        let ended =
+            self.plan(config, embedded).and_then(|plan| perform(plan, role, &mut self.setting));
         match ended {
             Ok(ended) => {
                 if is_first {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use loadgen_shards::answer::AnswerPlan;
 use loadgen_shards::query::RequestTable;
+use loadgen_shards::schedule::mix64;
 
 use crate::api::Api;
 use crate::config::inference::{Inference as Typed, Prompts, Synthetic};
@@ -81,7 +82,7 @@ pub fn seed_of(synthetic: &Synthetic, part: Part) -> u64 {
     synthetic.seed.unwrap_or_else(|| {
         let place = 2 * synthetic.point + u64::from(part == Part::Warmup);
         // 53 bits: a number that every reader of JSON keeps exactly.
-        loadgen_shards::schedule::mix64(synthetic.drawn_seed ^ place) >> 11
+        mix64(mix64(synthetic.drawn_seed).wrapping_add(place)) >> 11
     })
 }
 
@@ -131,9 +132,10 @@ pub fn table(
             // The body is sent as it is, to the place of its kind.
             let mut config = config.clone();
             for url in &mut config.urls {
-                url.path = run.api.endpoint_path(&url.path).map_err(|why| {
-                    Error::usage(format!("URL `{}` {why}", url.redacted()))
-                })?;
+                url.path = run
+                    .api
+                    .endpoint_path(&url.path)
+                    .map_err(|why| Error::usage(format!("URL `{}` {why}", url.redacted())))?;
             }
             let rows = Rows { api: Api::Raw, sampling: &run.sampling, samples };
             request::table_of_rows(&config, embedded, &rows, &answers, progress)

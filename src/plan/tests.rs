@@ -243,3 +243,19 @@ fn serve_takes_the_half_that_a_local_load_leaves() {
         assert_eq!(serve_cores(&serve(line), &host(cores)), Ok(expected), "{line} on {cores}");
     }
 }
+
+#[test]
+fn a_proxy_that_is_set_is_said_to_be_unused_where_it_would_matter() {
+    let set = |names: &'static [&'static str]| {
+        move |name: &str| names.contains(&name).then(|| "http://proxy:3128".to_owned())
+    };
+    let notice = |line: &str, names| proxy_notice(&config(line), set(names));
+    let said = notice("https://h/ -c 1", &["HTTPS_PROXY"]).expect("it is set");
+    assert!(said.starts_with("HTTPS_PROXY is set and not used"), "{said}");
+    let said = notice("https://h/", &["all_proxy", "https_proxy"]).expect("they are set");
+    assert!(said.starts_with("https_proxy "), "{said}");
+    assert_eq!(notice("https://h/", &[]), None);
+    assert_eq!(notice("http://h/", &["HTTPS_PROXY"]), None, "plain HTTP has no use for it");
+    let empty = |_: &str| Some(String::new());
+    assert_eq!(proxy_notice(&config("https://h/"), empty), None);
+}

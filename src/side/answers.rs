@@ -2,7 +2,7 @@
 
 use loadgen_shards::answer::{Answer, AnswerFacts, AnswerPlan};
 use loadgen_shards::http1::Framing;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Reply, Side};
 use crate::api::Root;
@@ -36,6 +36,18 @@ pub fn judged(plan: &AnswerPlan, wants_stream: bool, reply: &Reply) -> Judged {
         text => format!("{}: {text}", kind.name()),
     });
     Judged { facts: *answer.facts(), failure }
+}
+
+/// Tokens of a text as the server counts them, if it does: vLLM and SGLang take a `prompt`,
+/// llama.cpp `content`.
+pub fn tokens(side: &Side, url: &Url, model: Option<&str>, text: &str) -> Option<u32> {
+    let path = format!("{}/tokenize", Root::of(&url.path).prefix);
+    let body =
+        json!({"model": model, "prompt": text, "content": text, "add_special_tokens": false});
+    let reply = side.post(&path, &body).ok().filter(Reply::is_success)?;
+    let value = reply.json()?;
+    let list = value.get("tokens")?.as_array()?;
+    u32::try_from(list.len()).ok()
 }
 
 /// The models of a server; the error is a fragment.

@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(
             value["inference"],
             json!({"preflight": true, "include_usage": true, "lenient": false,
-                   "ttft_timeout": "0s", "defaults": ["api openai"]})
+                   "ttft_timeout": "0s", "defaults": ["api"]})
         );
     }
 
