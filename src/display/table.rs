@@ -181,7 +181,11 @@ fn cells(
         let sign = if value.is_at_least || is_at_least { ">=" } else { "" };
         // Histograms hold a 0 as 1 ns.
         let is_zero = value.value <= 1 && row.completed.min == 0;
-        let text = if is_zero { "0".to_owned() } else { significant(value.value as f64 / size) };
+        let text = match row.scale {
+            _ if is_zero => "0".to_owned(),
+            Scale::Count(1.0) => grouped(value.value),
+            Scale::Time | Scale::Count(_) => significant(value.value as f64 / size),
+        };
         format!("{sign}{text}")
     };
     let mut cells: Vec<String> = COLUMNS

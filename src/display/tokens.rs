@@ -36,7 +36,7 @@ pub(super) fn tail(results: &Results) -> String {
     }
     let counted = match counted_by(sums, results.facts.inference.as_ref()) {
         Some(who) => format!("tokens counted by {who}"),
-        None => "nobody counted its tokens".to_owned(),
+        None => "nobody counted the tokens".to_owned(),
     };
     format!("{}; {counted}", parts.join(", "))
 }

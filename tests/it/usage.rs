@@ -83,7 +83,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["SERVER", "--precision", "p99:5%"], &["--precision", "-d auto"]),
     (&["SERVER", "--slo", "lateness.p99:1ms"], &["--slo", "lateness.p99:1ms", "closed loop"]),
     (&["SERVER", "--fail-if", "p99"], &["--fail-if", "p99", "shell"]),
-    (&["SERVER", "--goodput", "tpot:5ms"], &["--goodput", "tpot", "not in this version"]),
+    (&["SERVER", "--goodput", "itl:5ms"], &["--goodput", "itl", "ttft"]),
     (&["SERVER", "--order", "single=1"], &["--order", "single=1", "single=0"]),
     (&["SERVER", "--wire-stamps", "5"], &["--wire-stamps", "`5`", "1/100"]),
     (&["ab", "SERVER"], &["ab", "two"]),

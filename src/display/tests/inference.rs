@@ -7,7 +7,41 @@ use crate::report::tests::inference::{
 use crate::report::tests::open_plan;
 use crate::snapshot::InferenceFacts;
 
-const STREAMED: &str = "";
+const STREAMED: &str = "\
+TTFT p99 220 ms, TPOT p99 5.98 ms, 4 400 output tokens/s, 50.0 % within the goals; tokens \
+counted by the server.
+
+  requests   2 000 ok   0 failed   0 cancelled        achieved 400/s
+  tokens     4 400/s out   40 000/s in   200/s a user (slowest tenth 172/s)
+  prompts    1 500 synthetic, each sent 1 to 2 times   0.5 % of their tokens cached
+  finished   1 980 stop   20 length
+
+                     p50      p90      p95      p99                p99.9      max
+  TTFT ms          210.1    218.1    219.0    219.8   n/a (needs 10 000)    220.0   from the \
+send to the first token
+  TPOT ms          5.001    5.800    5.902    5.980   n/a (needs 10 000)    5.999   time per \
+output token, of a request
+  gaps ms          10.00    11.60    11.80    11.96                12.00    12.00   between \
+chunks, of all
+  latency ms       261.1    277.1    279.2    280.8   n/a (needs 10 000)    281.0   from the \
+send to the last byte
+  first byte ms    100.0    100.0    100.0    100.0   n/a (needs 10 000)    100.0   from the \
+send to the first byte
+  output tokens       11       11       11       11   n/a (needs 10 000)       11   a request
+  input tokens       100      100      100      100   n/a (needs 10 000)      100   a request
+  tokens/chunk     1.833    1.833    1.833    1.833   n/a (needs 10 000)    1.833   a request
+
+  goodput      200/s   50.0 % of the requests kept ttft:210ms tpot:5ms
+  connections  64 opened in 81.0 µs (median; longest 113 µs)
+  client       40 % busy
+  files        results/2026-11-30T101502Z-max-throughput/  (performance/result_summary.json, \
+...)
+  next         loadgen-uring concurrency http://10.0.0.2:8000/ -c 1 -d 5s    # latency without \
+any queue
+               loadgen-uring concurrency http://10.0.0.2:8000/ -c 64 -d 30s  # a longer run
+               loadgen-uring concurrency http://10.0.0.2:8000/ -c 128 -d 5s  # does the rate \
+rise?
+";
 
 #[test]
 fn report_of_streams_whose_tokens_the_server_counted() {
@@ -24,7 +58,7 @@ fn report_without_usage_tells_times_and_no_tokens() {
     };
     let text = shown(&run, &facts);
     let first = text.lines().next().expect("a first line");
-    assert_eq!(first, "TTFT p99 220 ms, >= 0.0 % within the goals; nobody counted its tokens.");
+    assert_eq!(first, "TTFT p99 220 ms, >= 0.0 % within the goals; nobody counted the tokens.");
     assert!(text.contains("2 000 answers whose tokens nobody counted: leave out --no-include"));
     assert!(text.contains("1 001 not known, as nobody counted their tokens"), "{text}");
     for absent in ["TPOT", "tokens/s", "tokens/chunk", "output tokens"] {
@@ -81,7 +115,8 @@ fn handshakes_are_told_apart_from_latency() {
     recording.counters.tls_resumed = 2;
     [1_000_000, 2_000_000, 4_000_000].into_iter().for_each(|ns| recording.tls.record(ns));
     let text = shown(&run_of_answers(&recording), &facts_of_answers());
-    let line = "  tls          3 handshakes in 2 ms (median; longest 4 ms)   2 resumed a session\n";
+    let line =
+        "  tls          3 handshakes in 2.00 ms (median; longest 4 ms)   2 resumed a session\n";
     assert!(text.contains(line), "{text}");
 }
 
