@@ -80,20 +80,23 @@ pub fn run(mut load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let gates: Vec<Gate> = gates.iter().map(|text| Gate::parse(text)).collect::<Result<_, _>>()?;
     fill_in(&mut load.flags);
     let mut config = Config::from_cli(load)?;
+    load::draw_seed(&mut config);
     check(&config)?;
     let is_default_directory = config.common.report_dir == ReportDir::Default;
     if is_default_directory {
         config.common.report_dir = ReportDir::Path(plan::default_directory("ab"));
     }
     let host = Host::read()?;
-    let whole = Plan::build(config.clone(), &host, None)?;
+    let asked = load::ask(&mut config, None)?;
+    let whole = Plan::build(config.clone(), &host, None, asked.as_ref())?;
     let setting = load::prepare(&whole, host, calibrator)?;
     if let Some(code) = setting.left_early() {
         return Ok(code);
     }
+    load::preflight(&whole)?;
     let blocks = config.repeats as usize;
     let plan = order(blocks, config.common.seed);
-    let mut runs = Several::begin(setting, &whole, is_default_directory, plan.len());
+    let mut runs = Several::begin(setting, &whole, plan.len(), is_default_directory, asked);
     for (index, (block, side)) in plan.iter().enumerate() {
         let name = format!("run {} of {}, block {block}, {}", index + 1, plan.len(), side.name());
         let config = side_config(&config, &whole, *block, *side);

@@ -7,6 +7,7 @@
 mod argv;
 mod flags;
 mod help;
+mod inference;
 mod later;
 
 use std::ffi::OsString;
@@ -17,7 +18,8 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::Error;
 
-pub use flags::{Common, CompareFlags, LoadFlags, ServeFlags};
+pub use flags::{Common, CompareFlags, LoadFlags, ProbeFlags, ServeFlags};
+pub use inference::{InferenceFlags, TlsFlags};
 pub use later::WORKS_NOW;
 
 /// What a command line asks for.
@@ -29,6 +31,8 @@ pub enum Parsed {
     Ab(Box<Load>),
     /// `serve`.
     Serve(Box<Serve>),
+    /// `probe`.
+    Probe(Box<Probe>),
     /// `compare`.
     Compare(Box<Compare>),
     /// `doctor`.
@@ -102,6 +106,15 @@ pub struct Serve {
     pub common: Common,
 }
 
+/// `probe` with everything that was typed for it.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Its own flags.
+    pub flags: ProbeFlags,
+    /// The flags of every command.
+    pub common: Common,
+}
+
 /// `compare` with everything that was typed for it.
 #[derive(Clone, Debug)]
 pub struct Compare {
@@ -134,6 +147,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Error> 
     let common = typed.common;
     let (command, flags, is_ab) = match typed.command {
         Command::Serve(flags) => return Ok(Parsed::Serve(Box::new(Serve { flags, common }))),
+        Command::Probe(flags) => return Ok(Parsed::Probe(Box::new(Probe { flags, common }))),
         Command::Compare(flags) => {
             return Ok(Parsed::Compare(Box::new(Compare { flags, common })));
         }
@@ -196,7 +210,7 @@ fn refuse_foreign_flags(
     version,
     propagate_version = true,
     disable_help_subcommand = true,
-    about = "Load generator for HTTP endpoints: io_uring, one shard per core, honest numbers",
+    about = "Load generator for HTTP and inference endpoints: io_uring, one shard per core, honest numbers",
     override_usage = "loadgen-uring [COMMAND] [URL]... [FLAGS]",
     after_help = help::AFTER_HELP
 )]
@@ -229,6 +243,9 @@ enum Command {
     Ab(LoadFlags),
     /// Run the embedded endpoint alone, for another process or host to load
     Serve(ServeFlags),
+    /// Ask an inference endpoint what it is: models, streaming, token counts, limits
+    #[command(after_help = help::PROBE)]
+    Probe(ProbeFlags),
     /// Runs that were measured before, side by side: what differs, by how much, is it chance
     #[command(after_help = help::COMPARE)]
     Compare(CompareFlags),
@@ -240,7 +257,7 @@ enum Command {
 /// commands hidden.
 fn definition() -> clap::Command {
     let mut definition = Typed::command().args_override_self(true);
-    for name in ["serve", "compare", "doctor"] {
+    for name in ["serve", "probe", "compare", "doctor"] {
         definition = definition.mut_subcommand(name, |command| command.args_override_self(true));
     }
     // Of the open loops, `ab` has poisson.
@@ -441,11 +458,9 @@ mod tests {
         for line in [
             "run file.yaml",
             "-c 5 search poisson http://h/",
-            "http://h/ --model tiny",
+            "http://h/ --events",
             "poisson http://h/ -R 5 --burst-rate 5",
-            "http://h/ --records",
-            "http://h/ -k",
-            "http://h/ --cacert /nowhere",
+            "poisson http://h/ -R 5 --trace x",
         ] {
             let error = error(line);
             assert!(error.contains("not in this version"), "{line}: {error}");
@@ -575,10 +590,10 @@ mod tests {
             (
                 text("http://h/ --help"),
                 "--slo",
-                vec!["--rate", "--timer-core", "--jitter", "--model"],
+                vec!["--rate", "--timer-core", "--jitter", "--trace"],
             ),
             (text("concurrency --help"), "--order", vec!["--rate", "--overload", "--burstiness"]),
-            (text("poisson --help"), "--rate", vec!["--jitter", "--burstiness", "--model"]),
+            (text("poisson --help"), "--rate", vec!["--jitter", "--burstiness", "--events"]),
             (text("constant --help"), "--jitter", vec!["--burstiness"]),
             (text("gamma --help"), "--burstiness", vec!["--jitter"]),
             (text("ab --help"), "--rate", vec!["--jitter", "--burstiness"]),

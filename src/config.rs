@@ -9,6 +9,7 @@
 mod arrivals;
 mod document;
 mod flags;
+pub mod inference;
 pub mod series;
 pub mod unit;
 mod value;
@@ -16,9 +17,12 @@ mod value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use loadgen_bench::InferenceConfig;
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::shard::WIRE_STAMPS_TLS;
+use loadgen_shards::tls::TlsOptions;
 
 use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve};
 use crate::cores::{self, CoreRequest, TimerRequest};
@@ -26,6 +30,7 @@ use crate::error::{Error, shown};
 use crate::expression::{Expression, RequestGoal};
 use crate::request::url::{REDACTED, Secret, Url};
 use crate::request::{Header, RequestShape};
+use inference::Inference;
 use value::{Duration, each, optional, parse, positive_count};
 
 pub use arrivals::{Arrivals, RampKind, RateShape};
@@ -39,6 +44,8 @@ pub struct Config {
     pub common: CommonConfig,
     /// Which load.
     pub command: LoadCommand,
+    /// How TLS is spoken to https URLs.
+    pub tls: TlsOptions,
     /// What is loaded, in turn; empty: the endpoint embedded in this process.
     pub urls: Vec<Url>,
     /// When requests are due; `None` in closed loop.
@@ -71,6 +78,10 @@ pub struct Config {
     pub warmup: Option<Warmup>,
     /// What is sent.
     pub request: RequestShape,
+    /// What is asked of an inference endpoint; `None`: plain HTTP.
+    pub inference: Option<Inference>,
+    /// A file of requests, in place of URLs.
+    pub targets: Option<PathBuf>,
     /// Statuses that count as success, inclusive.
     pub accept_status: (u16, u16),
     /// Other places to connect to, first match wins.
@@ -103,6 +114,33 @@ pub struct Config {
     pub wire_stamps: Option<u32>,
     /// One line on screen and one snapshot written each.
     pub interval_ns: u64,
+    /// What is kept of each request.
+    pub records: Keep,
+    /// Send to first token, ns; 0 = off.
+    pub ttft_timeout_ns: u64,
+}
+
+/// What is kept of each query, in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Instants and counts.
+    Facts,
+    /// The texts too.
+    Texts,
+}
+
+impl Keep {
+    /// In `config.yaml`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Keep::Nothing => "none",
+            Keep::Facts => "facts",
+            Keep::Texts => "full",
+        }
+    }
 }
 
 /// The flags of every command, typed.
@@ -192,6 +230,8 @@ pub struct ServeConfig {
     pub body_bytes: usize,
     /// Time between a request and its response, ns.
     pub delay_ns: u64,
+    /// What the paths of an inference API answer; `None`: what every path does.
+    pub inference: Option<InferenceConfig>,
 }
 
 impl Config {
@@ -210,10 +250,37 @@ impl Config {
             ));
         }
         let common = CommonConfig::from_cli(common)?;
+        let urls = each(&flags.urls, value::url)?;
+        let slo = each(&flags.slo, |text| value::expression("--slo", text))?;
+        let fail_if = each(&flags.fail_if, |text| value::bad_sign("--fail-if", text))?;
+        let abort_if = each(&flags.abort_if, |text| value::bad_sign("--abort-if", text))?;
+        let goodput = optional(&flags.goodput, value::goodput)?.unwrap_or_default();
+        let is_about_tokens = [&slo, &fail_if, &abort_if]
+            .into_iter()
+            .flatten()
+            .any(|expression| expression.metric.is_of_answers())
+            || goodput.iter().any(|goal| goal.figure.is_of_answers());
+        let inference = Inference::from_cli(&flags, &urls, is_about_tokens)?;
+        let api_key = match inference {
+            Some(_) => inference::api_key(flags.inference.api_key.as_deref())?,
+            None => None,
+        };
+        let has_rows = inference.is_some();
+        let drain_timeout_ns =
+            if inference.is_some() { INFERENCE_DRAIN_TIMEOUT_NS } else { DRAIN_TIMEOUT_NS };
         let Stop { requests, duration_ns, precision, budget_ns } = Stop::from_cli(&flags)?;
         let config = Config {
             command,
-            urls: each(&flags.urls, value::url)?,
+            tls: inference::tls(&flags, &urls)?,
+            urls,
+            inference,
+            targets: flags.inference.targets.clone(),
+            records: match (flags.records, flags.records_full) {
+                (_, true) => Keep::Texts,
+                (true, false) => Keep::Facts,
+                (false, false) => Keep::Nothing,
+            },
+            ttft_timeout_ns: time("--ttft-timeout", &flags.inference.ttft_timeout, 0)?,
             arrivals,
             connections,
             max_connections: optional(&flags.max_connections, value::max_connections)?,
@@ -238,21 +305,21 @@ impl Config {
                 connect_ns: time("--connect-timeout", &flags.connect_timeout, CONNECT_TIMEOUT_NS)?,
                 idle_ns: time("--idle-timeout", &flags.idle_timeout, 0)?,
             },
-            drain_timeout_ns: time("--drain-timeout", &flags.drain_timeout, DRAIN_TIMEOUT_NS)?,
+            drain_timeout_ns: time("--drain-timeout", &flags.drain_timeout, drain_timeout_ns)?,
             run_timeout_ns: time("--run-timeout", &flags.run_timeout, 0)?,
             response_idle_timeout_ns: time(
                 "--response-idle-timeout",
                 &flags.response_idle_timeout,
                 0,
             )?,
-            slo: each(&flags.slo, |text| value::expression("--slo", text))?,
-            fail_if: each(&flags.fail_if, |text| value::bad_sign("--fail-if", text))?,
-            abort_if: each(&flags.abort_if, |text| value::bad_sign("--abort-if", text))?,
-            goodput: optional(&flags.goodput, value::goodput)?.unwrap_or_default(),
+            slo,
+            fail_if,
+            abort_if,
+            goodput,
             floor: flags.floor,
             wire_stamps: optional(&flags.wire_stamps, value::wire_stamps)?,
             interval_ns: optional(&flags.interval, value::interval)?.unwrap_or(unit::NS_PER_S),
-            request: RequestShape::from_cli(flags)?,
+            request: RequestShape::from_cli(flags, has_rows, api_key)?,
             // In open loop the timer says who spins.
             common: CommonConfig { spin: common.spin && !command.is_open_loop(), ..common },
         };
@@ -272,7 +339,9 @@ impl Config {
             )));
         }
         let samples = self.urls.len().max(1);
+        let is_urls = self.inference.is_none() && self.targets.is_none();
         if let Order::Single(index) = self.order
+            && is_urls
             && index as usize >= samples
         {
             return Err(Error::value(
@@ -299,9 +368,30 @@ impl Config {
         Ok(())
     }
 
+    /// Whether the endpoint in this process is loaded.
+    pub fn is_embedded(&self) -> bool {
+        self.urls.is_empty() && self.targets.is_none()
+    }
+
     /// Where it goes: what is right alone and wrong together.
     fn check_transport(&self) -> Result<(), Error> {
-        let is_embedded = self.urls.is_empty();
+        if self.wire_stamps.is_some() && self.urls.iter().any(|url| url.is_https) {
+            return Err(Error::usage(WIRE_STAMPS_TLS));
+        }
+        let is_embedded = self.is_embedded();
+        if self.targets.is_some() {
+            let has_body = self.request.body.is_some() || self.request.body_file.is_some();
+            let given = [
+                ("a URL", !self.urls.is_empty()),
+                ("-m (--method)", self.request.method.is_some()),
+                ("a body (-b, --body-file)", has_body),
+            ];
+            if let Some((other, _)) = given.iter().find(|(_, is_given)| *is_given) {
+                return Err(Error::usage(format!(
+                    "--targets and {other} exclude each other: each target names its own"
+                )));
+            }
+        }
         let redirects = [
             ("--connect-to", !self.connect_to.is_empty()),
             ("--unix-socket", self.unix_socket.is_some()),
@@ -362,6 +452,8 @@ impl Stop {
             Some(Duration::Time(ns)) => Some(ns),
             Some(Duration::Auto) => Some(budget_ns),
             None if requests.is_some() || flags.rate_series.is_some() => None,
+            // One pass.
+            None if flags.inference.dataset.is_some() => None,
             None => Some(DURATION_NS),
         };
         Ok(Stop { requests, duration_ns, precision, budget_ns })
@@ -433,6 +525,11 @@ impl ServeConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             body_bytes: 100,
             delay_ns: 0,
+            inference: config.inference.as_ref().map(|run| InferenceConfig {
+                model: Some(run.sampling.model.clone().unwrap_or(EMBEDDED_MODEL.to_owned())),
+                seed: config.common.seed,
+                ..InferenceConfig::default()
+            }),
         }
     }
 
@@ -442,8 +539,15 @@ impl ServeConfig {
         let listen = flags.listen.as_deref().unwrap_or(LISTEN);
         let size = flags.body_bytes.as_deref().unwrap_or("100");
         let delay = flags.delay.as_deref().unwrap_or("0");
+        let common = CommonConfig::from_cli(common)?;
+        let mut inference = InferenceConfig { seed: common.seed, ..InferenceConfig::default() };
+        for (flag, text) in flags.inference.typed() {
+            let set = inference.set(flag, text).expect("the endpoint has each of these flags");
+            set.map_err(|allowed| Error::value(flag, text, allowed))?;
+        }
         Ok(ServeConfig {
-            common: CommonConfig::from_cli(common)?,
+            common,
+            inference: Some(inference),
             listen: parse("--listen", listen, LISTEN_FORM, |text| text.parse().ok())?,
             body_bytes: parse(
                 "--body-bytes",
@@ -459,7 +563,11 @@ impl ServeConfig {
 }
 
 impl RequestShape {
-    fn from_cli(flags: LoadFlags) -> Result<RequestShape, Error> {
+    fn from_cli(
+        flags: LoadFlags,
+        has_rows: bool,
+        api_key: Option<Secret>,
+    ) -> Result<RequestShape, Error> {
         let headers =
             flags.header.iter().map(|text| Header::parse(text)).collect::<Result<_, _>>()?;
         if flags.body.is_some() && flags.body_file.is_some() {
@@ -477,8 +585,9 @@ impl RequestShape {
             body_file: flags.body_file,
             content_type: flags.content_type,
             auth: flags.auth.map(Secret),
+            api_key,
         };
-        shape.check()?;
+        shape.check(has_rows)?;
         Ok(shape)
     }
 }
@@ -490,7 +599,11 @@ const DURATION_NS: u64 = 10 * unit::NS_PER_S;
 const BUDGET_NS: u64 = 900 * unit::NS_PER_S;
 const CONNECT_TIMEOUT_NS: u64 = 5 * unit::NS_PER_S;
 const DRAIN_TIMEOUT_NS: u64 = 30 * unit::NS_PER_S;
+/// Answers of models take their time.
+const INFERENCE_DRAIN_TIMEOUT_NS: u64 = 240 * unit::NS_PER_S;
 const SEED: u64 = 42;
+/// The model of the endpoint that is embedded in a load.
+const EMBEDDED_MODEL: &str = "embedded";
 const LISTEN: &str = "127.0.0.1:8080";
 /// `sun_path` of a unix socket address, less its final NUL.
 const UNIX_PATH_BYTES_MAX: usize = 107;

@@ -20,6 +20,8 @@ pub const RESULT_SUMMARY: &str = "performance/result_summary.json";
 pub const REPORT: &str = "report.txt";
 /// The resolved configuration.
 pub const CONFIG: &str = "config.yaml";
+/// One line for each query, if records are kept.
+pub const REQUESTS: &str = "requests.jsonl";
 /// How many names are tried when a default one is taken.
 const NAMES_LIMIT: u32 = 100;
 

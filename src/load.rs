@@ -6,6 +6,7 @@
 
 mod endpoint;
 mod floor;
+mod inference;
 mod output;
 mod repeats;
 mod run;
@@ -29,26 +30,34 @@ use run::{Role, Setting};
 use signals::Signals;
 
 pub use endpoint::serve;
+pub use inference::{ask, draw_seed, preflight};
 pub use repeats::seeded;
 pub use several::{Done, Several};
 
 /// Runs a load from the typed command line to the exit code.
 pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
-    let config = Config::from_cli(load)?;
+    let mut config = Config::from_cli(load)?;
+    draw_seed(&mut config);
     let host = Host::read()?;
     let is_default_directory = config.common.report_dir == config::ReportDir::Default;
     // Before any thread is started, so that it costs nothing.
     limits::reserve_descriptors(DESCRIPTORS_USUAL);
     let endpoint = endpoint::start_embedded(&config, &host)?;
     let address = endpoint.as_ref().map(Endpoint::address);
-    let plan = Plan::build(config.clone(), &host, address)?;
+    let asked = ask(&mut config, address)?;
+    let plan = Plan::build(config.clone(), &host, address, asked.as_ref())?;
     let mut setting = prepare(&plan, host, calibrator)?;
     if let Some(code) = setting.left_early() {
         return Ok(code);
     }
+    preflight(&plan)?;
     if plan.repeats > 1 {
-        return repeats::run(&config, &plan, is_default_directory, address, setting);
+        let count = plan.repeats as usize;
+        let several = Several::begin(setting, &plan, count, is_default_directory, asked);
+        return repeats::run(&config, several, address);
     }
+    // The requests are made: the rows would only take memory.
+    drop(asked);
     let ended = run::perform(plan, Role::Alone { is_default_directory }, &mut setting)?;
     if let Some(reason) = ended.reason {
         stream::err(report::printable(&reason));

@@ -11,6 +11,8 @@
 #[cfg(target_os = "linux")]
 mod ab;
 #[cfg(target_os = "linux")]
+mod api;
+#[cfg(target_os = "linux")]
 mod cli;
 #[cfg(target_os = "linux")]
 mod compare;
@@ -20,6 +22,7 @@ mod config;
 mod cores;
 #[cfg(target_os = "linux")]
 mod courtesy;
+#[cfg(target_os = "linux")]
 mod dataset;
 #[cfg(target_os = "linux")]
 mod display;
@@ -43,13 +46,18 @@ mod number;
 #[cfg(target_os = "linux")]
 mod plan;
 #[cfg(target_os = "linux")]
+mod probe;
+#[cfg(target_os = "linux")]
 mod progress;
 #[cfg(target_os = "linux")]
+mod records;
 mod report;
 #[cfg(target_os = "linux")]
 mod request;
 #[cfg(target_os = "linux")]
 mod session;
+#[cfg(target_os = "linux")]
+mod side;
 #[cfg(target_os = "linux")]
 mod snapshot;
 #[cfg(target_os = "linux")]
@@ -57,6 +65,8 @@ mod snapshot;
 mod statistics;
 #[cfg(target_os = "linux")]
 mod stream;
+#[cfg(target_os = "linux")]
+mod tokenizer;
 #[cfg(target_os = "linux")]
 mod trust;
 
@@ -82,6 +92,7 @@ fn main() -> ExitCode {
         Ok(cli::Parsed::Text(text)) => told(&text).map(|()| 0),
         Ok(cli::Parsed::Doctor(common)) => examine(common),
         Ok(cli::Parsed::Compare(typed)) => compare::run(&typed),
+        Ok(cli::Parsed::Probe(probe)) => probe::run(*probe),
         Ok(cli::Parsed::Serve(serve)) => load::serve(*serve),
         Ok(cli::Parsed::Load(load)) => load::run(*load, calibrator),
         Ok(cli::Parsed::Ab(load)) => ab::run(*load, calibrator),

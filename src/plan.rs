@@ -5,9 +5,11 @@
 //! and on which cores, [`Plan::build`] takes the address it listens on.
 
 mod connections;
+mod inference;
 mod phases;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,12 +19,14 @@ use loadgen_shards::query::{Address, RequestTable};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::SchedulePlan;
 
-use crate::config::{self, Config, Precision, RateShape, ReportDir, ServeConfig, series};
+use crate::config::{self, Config, Keep, Precision, RateShape, ReportDir, ServeConfig, series};
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need, Timer};
 use crate::error::Error;
 use crate::expression::{Expression, RequestGoal};
 use crate::request::{self, secret::Secrets};
 use connections::{Connections, Cost};
+
+pub use inference::{Asked, AskedRows, Inference, Part, prompts_wanted, seed_of};
 
 /// Everything a session needs.
 #[derive(Clone, Debug)]
@@ -52,6 +56,11 @@ pub struct Plan {
     pub rate_flags: Vec<String>,
     /// What is sent, where to.
     pub table: RequestTable,
+    /// Requests at the front of the table that are of the warm-up alone; 0: it has the same as the
+    /// load.
+    pub warmup_requests: u32,
+    /// What is asked of an inference endpoint; `None`: plain HTTP.
+    pub inference: Option<Inference>,
     /// The URLs for people, in the order of the table, secrets masked.
     pub endpoints: Vec<String>,
     /// What no message of the endpoint may show.
@@ -99,6 +108,8 @@ pub struct Plan {
     /// Every request failing for so long ends the run, ns; 0 = off, as the user gave rules of his
     /// own.
     pub abort_all_failed_ns: u64,
+    /// What is kept of each query.
+    pub records: Keep,
     /// Where files go; `None`: nowhere.
     pub report_dir: Option<PathBuf>,
     /// The target is the endpoint embedded in this process.
@@ -139,7 +150,7 @@ impl Phase {
 /// Whether the run is against the embedded endpoint, and which cores that gets. Reads and resolves
 /// nothing.
 pub fn embedded(config: &Config, host: &Host) -> Result<Option<EndpointCores>, Error> {
-    if !config.urls.is_empty() {
+    if !config.is_embedded() {
         return Ok(None);
     }
     let choice = choose(config, host, true)?;
@@ -166,14 +177,28 @@ pub fn serve_cores(config: &ServeConfig, host: &Host) -> Result<Vec<usize>, Erro
 
 impl Plan {
     /// Decides everything. `embedded` is where the embedded endpoint listens; needed when there is
-    /// no URL.
+    /// no URL. `asked`: what was read or made up; needed for an inference run and for targets.
     pub fn build(
         mut config: Config,
         host: &Host,
         embedded: Option<SocketAddr>,
+        asked: Option<&Asked>,
     ) -> Result<Plan, Error> {
-        let is_embedded = config.urls.is_empty();
-        let table = request::table(&config, embedded)?;
+        let is_embedded = config.is_embedded();
+        let table = match asked {
+            Some(asked) => inference::table(&config, embedded, asked, &|_| {})?,
+            None => request::table(&config, embedded)?,
+        };
+        let (inference, warmup_requests) = match (&config.inference, asked) {
+            (Some(_), Some(Asked::Rows(rows))) => (Some(Inference::new(rows)), rows.warmup as u32),
+            _ => (None, 0),
+        };
+        let samples = table.requests.len() as u32 - warmup_requests;
+        check_order(&config, samples)?;
+        // Nothing repeats unless asked.
+        if config.requests.is_none() && config.duration_ns.is_none() && inference.is_some() {
+            config.requests = Some(u64::from(samples));
+        }
         let endpoints =
             request::urls(&config, embedded).iter().map(request::url::Url::redacted).collect();
         let is_local = is_embedded
@@ -189,6 +214,8 @@ impl Plan {
         let Connections { opened, most, notice } =
             connections::open(&config, cores.len() as u32, cost)?;
         notices.extend(notice);
+        notices.extend(proxy_notice(&config, |name| std::env::var(name).ok()));
+        notices.extend(inference.iter().flat_map(skipped_notice));
         let load = open_loop(&mut config)?;
         let report_dir = match &config.common.report_dir {
             ReportDir::Default => Some(default_directory(config.command.name())),
@@ -217,6 +244,8 @@ impl Plan {
             flags,
             rate_flags,
             table,
+            warmup_requests,
+            inference,
             endpoints,
             secrets: Secrets::of(&config.request, &config.urls),
             connections: opened,
@@ -240,13 +269,52 @@ impl Plan {
             wire_stamps: config.wire_stamps,
             abort_if: config.abort_if.clone(),
             abort_all_failed_ns: if config.abort_if.is_empty() { ABORT_ALL_FAILED_NS } else { 0 },
+            records: config.records,
             report_dir,
             is_embedded,
             notices,
             config,
         })
     }
+
+    /// Which requests of the table a phase sends.
+    pub fn samples(&self, kind: PhaseKind) -> Range<u32> {
+        let all = self.table.requests.len() as u32;
+        match kind {
+            PhaseKind::Warmup if self.warmup_requests > 0 => 0..self.warmup_requests,
+            PhaseKind::Warmup | PhaseKind::Performance => self.warmup_requests..all,
+        }
+    }
 }
+
+/// A single sample has to be there.
+fn check_order(config: &Config, samples: u32) -> Result<(), Error> {
+    match config.order {
+        Order::Single(index) if index >= samples => Err(Error::value(
+            "--order",
+            &format!("single={index}"),
+            &format!("single=0 to single={}, as there are {samples} samples", samples - 1),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A proxy that other programs would use for https.
+fn proxy_notice(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is_https = config.urls.iter().any(|url| url.is_https);
+    let is_set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
+    let name = PROXY_VARIABLES.iter().find(|name| is_https && is_set(name))?;
+    Some(format!("{name} is set and not used: connections go straight to the endpoint"))
+}
+
+fn skipped_notice(inference: &Inference) -> Option<String> {
+    let first = inference.first_skipped.as_deref().unwrap_or_default();
+    (inference.skipped > 0).then(|| {
+        format!("{} bad rows of {} left out; {first}", inference.skipped, inference.dataset)
+    })
+}
+
+const PROXY_VARIABLES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 
 /// `results/<UTC time>-<command>`
 pub fn default_directory(command: &str) -> PathBuf {
@@ -262,7 +330,7 @@ fn choose(config: &Config, host: &Host, is_local: bool) -> Result<Choice, Error>
             max_connections: config.max_connections,
             timer: config.timer,
             is_local,
-            is_embedded: config.urls.is_empty(),
+            is_embedded: config.is_embedded(),
             spin: config.common.spin,
         },
     )

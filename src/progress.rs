@@ -235,7 +235,12 @@ impl<W: Write> Progress<W> {
 
     /// Shows one line.
     pub fn show(&mut self, tick: &Tick) -> io::Result<()> {
-        let line = format!("{}{}", self.label, line(tick));
+        self.show_text(&line(tick))
+    }
+
+    /// Shows any other line.
+    pub fn show_text(&mut self, text: &str) -> io::Result<()> {
+        let line = format!("{}{text}", self.label);
         match self.mode {
             Mode::Silent => return Ok(()),
             Mode::Lines => writeln!(self.target, "{line}")?,

@@ -15,13 +15,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use loadgen_shards::clock::{self, Calibration, Calibrator};
 use loadgen_shards::failure::{FailureKind, Failures, Tally};
-use loadgen_shards::limits::{DISPATCH_RING_ENTRIES, INTERVAL_NS};
+use loadgen_shards::limits::{
+    DISPATCH_RING_ENTRIES, INTERVAL_NS, RECORD_RING_ENTRIES, RECORD_TEXTS_LEAST,
+};
 use loadgen_shards::order::SampleOrder;
 use loadgen_shards::phase::{
     Command, FitSample, Goals, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
     TimerPhase, Wait,
 };
 use loadgen_shards::reactor::EngineReport;
+use loadgen_shards::record::{RecordSink, RecordSource, record_path};
 use loadgen_shards::recorder::Recording;
 use loadgen_shards::schedule::{Schedule, SchedulePlan, hash_of};
 use loadgen_shards::shard::{self, Link, ShardPlan};
@@ -31,6 +34,7 @@ use loadgen_shards::sys::wake::Waker;
 use loadgen_shards::timer::{self, Dispatch, TimerCommand, TimerPlan};
 use rtrb::{Consumer, RingBuffer};
 
+use crate::config::Keep;
 use crate::config::Precision;
 use crate::cores::Timer;
 use crate::courtesy::make_way;
@@ -46,6 +50,8 @@ use rules::Rules;
 pub struct Session {
     plan: Arc<Plan>,
     shards: Vec<ShardHandle>,
+    /// The writer's ends of the paths of records, until they are taken.
+    records: Vec<RecordSource>,
     timer: Option<Timing>,
     messages: Receiver<Message>,
     calibrator: Calibrator,
@@ -102,6 +108,7 @@ impl Session {
         let mut handles = Vec::new();
         let lives: Vec<Arc<Live>> = (0..shards).map(|_| Arc::default()).collect();
         let mut timer = Timing::start(&plan, &lives, provisional)?;
+        let mut records = Vec::new();
         for index in 0..shards {
             let (command_sender, commands) = bounded(COMMANDS);
             let (recycle, recycled) = bounded(RECORDINGS);
@@ -115,8 +122,12 @@ impl Session {
                 live: Arc::clone(&live),
                 peers: lives.iter().filter(is_other).cloned().collect(),
                 dispatches: timer.as_mut().and_then(|timer| timer.rings.pop_front()),
+                records: None,
             };
-            let thread = shard::spawn(shard_plan(&plan, index, provisional), link)
+            let shard_plan = shard_plan(&plan, index, provisional);
+            let (sink, source) = record_path_of(plan.records, &shard_plan).unzip();
+            records.extend(source);
+            let thread = shard::spawn(shard_plan, Link { records: sink, ..link })
                 .map_err(|error| Error::setup(format!("cannot start a thread: {error}")))?;
             handles.push(ShardHandle {
                 thread: Some(thread),
@@ -145,6 +156,7 @@ impl Session {
             snapshot: empty_snapshot(&plan),
             rules: Rules::new(),
             shards: handles,
+            records,
             timer,
             messages,
             calibrator,
@@ -157,6 +169,11 @@ impl Session {
             refused: Failures::default(),
             plan,
         })
+    }
+
+    /// The writer's ends of the paths of records, in the order of the shards; once.
+    pub fn take_records(&mut self) -> Vec<RecordSource> {
+        std::mem::take(&mut self.records)
     }
 
     /// Waits until every shard is ready, `is_stopped` or `--run-timeout` says so, or one could not
@@ -286,12 +303,14 @@ impl Session {
                 fit: FitSample::of(phase.expected(), schedule.seed),
             },
         };
-        let samples = self.plan.table.requests.len() as u32;
+        let samples = self.plan.samples(phase.kind);
+        let order =
+            SampleOrder::new(self.plan.order, samples.end - samples.start, self.plan.order_seed);
         PhasePlan {
             index: index as u32,
             kind: phase.kind,
             pattern,
-            order: SampleOrder::new(self.plan.order, samples, self.plan.order_seed),
+            order: order.from(samples.start),
             start_ns,
             duration_ns: phase.duration_ns,
             drain_timeout_ns: phase.drain_timeout_ns,
@@ -666,6 +685,16 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
         goals: (!plan.goodput.is_empty()).then(|| goals(&plan.goodput)),
         clock,
         wire_stamps: plan.wire_stamps,
+    }
+}
+
+/// The path of a shard's records, if any are kept.
+fn record_path_of(keep: Keep, shard: &ShardPlan) -> Option<(RecordSink, RecordSource)> {
+    let slots = shard.slots_per_target as usize * shard.table.targets.len();
+    match keep {
+        Keep::Nothing => None,
+        Keep::Facts => Some(record_path(RECORD_RING_ENTRIES, 0)),
+        Keep::Texts => Some(record_path(RECORD_RING_ENTRIES, RECORD_TEXTS_LEAST.max(2 * slots))),
     }
 }
 

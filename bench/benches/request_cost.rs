@@ -209,6 +209,7 @@ mod linux {
             live: Arc::default(),
             peers: vec![],
             dispatches: None,
+            records: None,
         };
         let shard = Shard::new(shard_plan(IN_FLIGHT), link, Reactor::Sim(Box::new(sim)));
         let begin = Instant::now();

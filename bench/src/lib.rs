@@ -3,13 +3,16 @@
 //!
 //! It is what a load command measures when no URL is given, and what `serve` runs: the tool's own
 //! ceiling on a host, not a model of anybody's server. So it does as little as a correct server
-//! can.
+//! can. With an [`InferenceConfig`] some paths are those of an OpenAI-compatible server, paced and
+//! faulty as asked; every other path stays as cheap as it was.
 //!
 //! ```text
-//! lib.rs       starts the threads, adds up what they count, stops them
-//! server.rs    the loop of one thread: accept, read, answer (at once or after the delay), close
-//! request.rs   requests out of bytes, wherever they are cut
-//! response.rs  the few answers there are, laid out once in the arena that sends name by range
+//! lib.rs        starts the threads, adds up what they count, stops them
+//! server.rs     the loop of one thread: accept, read, answer (at once or after the delay), close
+//! request.rs    requests out of bytes, wherever they are cut
+//! route.rs      which requests are more than plain ones
+//! response.rs   the few plain answers, laid out once in the arena that sends name by range
+//! inference.rs  the other answers, made up one by one
 //! ```
 //!
 //! Limits, on purpose: HTTP/1.0 is answered and closed, `Host` is not asked for, an expected
@@ -19,8 +22,10 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+mod inference;
 mod request;
 mod response;
+mod route;
 mod server;
 
 use std::net::{SocketAddr, TcpListener};
@@ -34,6 +39,10 @@ use loadgen_shards::reactor::{EngineChoice, EngineReport, Reactor, ReactorConfig
 use loadgen_shards::sys::wake::Waker;
 use loadgen_shards::sys::{affinity, socket};
 
+pub use self::inference::{
+    DISTRIBUTION_FORM, Distribution, Draws, Faults, InferenceConfig, InferenceCounts, Profile,
+};
+use self::inference::{Inference, Shared};
 use self::response::Replies;
 use self::server::Server;
 
@@ -54,6 +63,8 @@ pub struct EndpointConfig {
     pub engine: EngineChoice,
     /// Connections that one thread holds at the same time; more are accepted and closed.
     pub connections: u32,
+    /// What the inference paths answer. `None`: every path gets the plain answer.
+    pub inference: Option<InferenceConfig>,
 }
 
 impl Default for EndpointConfig {
@@ -66,6 +77,7 @@ impl Default for EndpointConfig {
             spin: false,
             engine: EngineChoice::Auto,
             connections: 4096,
+            inference: None,
         }
     }
 }
@@ -76,6 +88,7 @@ pub struct Endpoint {
     address: SocketAddr,
     engine: EngineReport,
     threads: Vec<Thread>,
+    inference: Option<Shared>,
     is_stopped: Arc<AtomicBool>,
 }
 
@@ -104,7 +117,8 @@ impl Endpoint {
     /// Starts the threads; all of them listen when this returns. `Err`: what failed, with the fix
     /// where one is known.
     pub fn start(config: &EndpointConfig) -> Result<Endpoint, String> {
-        let calibrator = (config.delay_ns > 0).then(Calibrator::begin);
+        let is_timed = config.delay_ns > 0 || config.inference.is_some();
+        let calibrator = is_timed.then(Calibrator::begin);
         let cores = match config.cores.as_slice() {
             [] => vec![None],
             cores => cores.iter().copied().map(Some).collect(),
@@ -115,10 +129,11 @@ impl Endpoint {
             address: listeners[0].local_addr().map_err(cannot_listen)?,
             engine: EngineReport::default(),
             threads: Vec::with_capacity(cores.len()),
+            inference: config.inference.as_ref().map(Shared::new),
             is_stopped: Arc::default(),
         };
         let replies = Replies::new(config.body_bytes);
-        // Without a delay nothing is timed, and the start need not wait for a calibrated clock.
+        // Where nothing is timed, the start need not wait for a calibrated clock.
         let clock = calibrator.map_or(Calibration::IDENTITY, |mut begun| begun.finish());
         for (index, (core, listener)) in cores.into_iter().zip(listeners).enumerate() {
             let seat = Seat {
@@ -127,6 +142,7 @@ impl Endpoint {
                 clock,
                 config: config.clone(),
                 replies: replies.clone(),
+                inference: endpoint.inference.clone(),
                 requests: Arc::default(),
                 is_stopped: Arc::clone(&endpoint.is_stopped),
             };
@@ -166,6 +182,11 @@ impl Endpoint {
         self.threads.iter().map(|thread| thread.requests.0.load(Ordering::Relaxed)).sum()
     }
 
+    /// What the inference paths have done so far, on all threads; zeros without them.
+    pub fn inference_counts(&self) -> InferenceCounts {
+        self.inference.as_ref().map_or_else(InferenceCounts::default, Shared::counts)
+    }
+
     /// Closes all connections and ends the threads. The counts stay readable.
     pub fn stop(&mut self) {
         self.is_stopped.store(true, Ordering::Relaxed);
@@ -194,6 +215,7 @@ struct Seat {
     clock: Calibration,
     config: EndpointConfig,
     replies: Replies,
+    inference: Option<Shared>,
     requests: Arc<Counter>,
     is_stopped: Arc<AtomicBool>,
 }
@@ -234,7 +256,10 @@ impl Seat {
         };
         let mut reactor = Reactor::new(&config, &[])?;
         reactor.listen(self.listener);
-        Ok(Server::new(reactor, self.replies, &self.config, self.requests, self.is_stopped))
+        let inference =
+            self.inference.map(|shared| Inference::new(shared, self.config.connections));
+        let Seat { replies, config, requests, is_stopped, .. } = self;
+        Ok(Server::new(reactor, replies, &config, inference, requests, is_stopped))
     }
 }
 

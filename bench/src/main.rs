@@ -21,9 +21,20 @@ fn config(
 ) -> Result<loadgen_bench::EndpointConfig, String> {
     let mut config = loadgen_bench::EndpointConfig::default();
     while let Some(flag) = arguments.next() {
-        if flag == "--spin" {
-            config.spin = true;
-            continue;
+        match flag.as_str() {
+            "--spin" => {
+                config.spin = true;
+                continue;
+            }
+            "--inference" => {
+                config.inference.get_or_insert_default();
+                continue;
+            }
+            "--crlf" => {
+                config.inference.get_or_insert_default().crlf = true;
+                continue;
+            }
+            _ => {}
         }
         let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
         let wrong = || format!("{flag} cannot be {value:?}");
@@ -35,7 +46,14 @@ fn config(
                 let cores: Result<_, _> = value.split(',').map(str::parse).collect();
                 config.cores = cores.map_err(|_| wrong())?;
             }
-            _ => return Err(format!("unknown flag {flag}")),
+            "--seed" => {
+                let seed = value.parse().map_err(|_| wrong())?;
+                config.inference.get_or_insert_default().seed = seed;
+            }
+            _ => match config.inference.get_or_insert_default().set(&flag, &value) {
+                Some(set) => set.map_err(|form| format!("{}: it is {form}", wrong()))?,
+                None => return Err(format!("unknown flag {flag}")),
+            },
         }
     }
     Ok(config)
@@ -43,7 +61,8 @@ fn config(
 
 #[cfg(target_os = "linux")]
 const USAGE: &str = "usage: loadgen-endpoint [--listen ADDRESS:PORT] [--body-bytes N] \
-                     [--delay-ns N] [--cores 0,1] [--spin]";
+                     [--delay-ns N] [--cores 0,1] [--spin] [--inference] and the flags of \
+                     docs/ENDPOINT.md";
 
 #[cfg(not(target_os = "linux"))]
 fn main() {

@@ -1,10 +1,12 @@
 //! Requests out of bytes, sans-IO: the same requests wherever the bytes are cut.
 //!
 //! One [`RequestParser`] lives as long as its connection. A head that lies whole in one receive,
-//! the common case, is parsed where it lies; one that is cut waits in a carry. Bodies are skipped.
-//! The grammar is RFC 9112.
+//! the common case, is parsed where it lies; one that is cut waits in a carry. Bodies are skipped,
+//! except those that a route asks for. The grammar is RFC 9112.
 
 use std::mem::MaybeUninit;
+
+use crate::route::{Entry, Route};
 
 /// A request that has come whole, with its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +15,10 @@ pub(crate) struct Request {
     pub(crate) is_head: bool,
     /// The connection ends with its answer.
     pub(crate) is_last: bool,
+    /// Of HTTP/1.0, which knows no HTTP chunks.
+    pub(crate) is_old: bool,
+    /// Who answers it.
+    pub(crate) route: Route,
 }
 
 /// The bytes are no request. What follows them cannot be told apart any more.
@@ -24,9 +30,13 @@ pub(crate) struct Malformed;
 pub(crate) struct RequestParser {
     /// The head that is not complete yet.
     carry: Vec<u8>,
-    /// The request whose body is being skipped.
+    /// The request whose body comes.
     request: Request,
     body: Body,
+    /// Paths that are not plain.
+    routes: &'static [Entry],
+    /// The body of the last request, if its route takes one.
+    content: Vec<u8>,
 }
 
 /// What is left of a request after its head.
@@ -58,6 +68,10 @@ enum Chunk {
 }
 
 impl RequestParser {
+    pub(crate) fn new(routes: &'static [Entry]) -> RequestParser {
+        RequestParser { routes, ..RequestParser::default() }
+    }
+
     /// Takes bytes from the front of `input` up to the end of a request. `None`: all of them are
     /// taken, and the request goes on in the next receive.
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Request>, Malformed> {
@@ -67,26 +81,50 @@ impl RequestParser {
             }
             let Some((request, body)) = self.take_head(input)? else { return Ok(None) };
             (self.request, self.body) = (request, body);
+            if request.route != Route::Plain {
+                self.clear_content();
+            }
         }
-        skip_body(&mut self.body, input)?;
+        let content = self.request.route.takes_body().then_some(&mut self.content);
+        take_body(&mut self.body, input, content)?;
+        if self.content.len() > BODY_BYTES_LIMIT {
+            self.clear_content();
+            self.request.route = Route::TooLarge;
+        }
         Ok((self.body == Body::Over).then_some(self.request))
+    }
+
+    /// The body of the request that [`RequestParser::next`] just gave, if its route takes one.
+    pub(crate) fn content(&self) -> &[u8] {
+        &self.content
+    }
+
+    /// A large one gives its memory back.
+    fn clear_content(&mut self) {
+        self.content.clear();
+        self.content.shrink_to(CONTENT_BYTES_KEPT);
     }
 
     /// Forgets everything, for the next connection. The carry keeps its memory.
     pub(crate) fn reset(&mut self) {
         self.carry.clear();
         self.body = Body::Over;
+        self.clear_content();
     }
 
     fn take_head(&mut self, input: &mut &[u8]) -> Result<Option<(Request, Body)>, Malformed> {
         let carried = self.carry.len();
         let parsed = if carried == 0 {
-            parse_head(input)?
+            parse_head(input, self.routes)?
         } else {
             self.carry.extend_from_slice(input);
             // Only a line end can complete a head; without this look a head byte by byte costs the
             // square.
-            if memchr::memchr(b'\n', input).is_some() { parse_head(&self.carry)? } else { None }
+            if memchr::memchr(b'\n', input).is_some() {
+                parse_head(&self.carry, self.routes)?
+            } else {
+                None
+            }
         };
         if let Some((len, request, body)) = parsed {
             *input = &input[len - carried..];
@@ -102,13 +140,19 @@ impl RequestParser {
 }
 
 /// A head at the front of `bytes`: its length, and what it says. `None`: it goes on.
-fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Request, Body)>, Malformed> {
+fn parse_head(bytes: &[u8], routes: &[Entry]) -> Result<Option<(usize, Request, Body)>, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_LIMIT];
     let mut head = httparse::Request::new(&mut []);
     let status = head.parse_with_uninit_headers(bytes, &mut fields).map_err(|_| Malformed)?;
     let httparse::Status::Complete(len) = status else { return Ok(None) };
-    let mut request =
-        Request { is_head: head.method == Some("HEAD"), is_last: head.version == Some(0) };
+    let is_old = head.version == Some(0);
+    let is_head = head.method == Some("HEAD");
+    let route = match (head.method, head.path) {
+        // "/" is what a load without a path asks for.
+        (Some(method), Some(target)) if target.len() > 1 => Route::of(routes, method, target),
+        _ => Route::Plain,
+    };
+    let mut request = Request { is_head, is_last: is_old, is_old, route };
     let (mut length, mut is_chunked) = (None, false);
     for field in &*head.headers {
         if field.name.eq_ignore_ascii_case("content-length") {
@@ -143,20 +187,29 @@ fn decimal(value: &[u8]) -> Result<u64, Malformed> {
     text.parse().map_err(|_| Malformed)
 }
 
-/// Takes the bytes of the body from the front of `input`.
-fn skip_body(body: &mut Body, input: &mut &[u8]) -> Result<(), Malformed> {
+/// Takes the bytes of the body from the front of `input`, and keeps its data in `content`.
+fn take_body(
+    body: &mut Body,
+    input: &mut &[u8],
+    mut content: Option<&mut Vec<u8>>,
+) -> Result<(), Malformed> {
+    let mut keep = |data: &[u8]| {
+        if let Some(content) = &mut content {
+            content.extend_from_slice(data);
+        }
+    };
     loop {
         match body {
             Body::Over => return Ok(()),
             Body::Length(left) => {
-                skip(left, input);
+                keep(take(left, input));
                 if *left == 0 {
                     *body = Body::Over;
                 }
                 return Ok(());
             }
             Body::Chunked(Chunk::Data(left)) => {
-                skip(left, input);
+                keep(take(left, input));
                 if *left > 0 {
                     return Ok(());
                 }
@@ -171,10 +224,12 @@ fn skip_body(body: &mut Body, input: &mut &[u8]) -> Result<(), Malformed> {
     }
 }
 
-fn skip(left: &mut u64, input: &mut &[u8]) {
+fn take<'a>(left: &mut u64, input: &mut &'a [u8]) -> &'a [u8] {
     let taken = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+    let (front, rest) = input.split_at(taken);
     *left -= taken as u64;
-    *input = &input[taken..];
+    *input = rest;
+    front
 }
 
 impl Chunk {
@@ -205,14 +260,21 @@ impl Chunk {
 const HEAD_BYTES_LIMIT: usize = 64 * 1024;
 /// Fields of a head.
 const FIELDS_LIMIT: usize = 128;
+/// Bytes of a body that a route takes; above it the answer is 413.
+const BODY_BYTES_LIMIT: usize = 64 << 20;
+/// Room for a body that a connection keeps.
+const CONTENT_BYTES_KEPT: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::WITH_GENERATE;
 
-    const GET: Request = Request { is_head: false, is_last: false };
-    const LAST: Request = Request { is_head: false, is_last: true };
-    const HEAD: Request = Request { is_head: true, is_last: false };
+    const GET: Request =
+        Request { is_head: false, is_last: false, is_old: false, route: Route::Plain };
+    const LAST: Request = Request { is_last: true, ..GET };
+    const OLD: Request = Request { is_old: true, ..LAST };
+    const HEAD: Request = Request { is_head: true, ..GET };
 
     /// All requests of the pieces, and whether they end malformed.
     fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Request>, bool) {
@@ -237,7 +299,7 @@ mod tests {
         ("GET / HTTP/1.1\nHost: a\n\nGET / HTTP/1.1\n\n", &[GET, GET], false),
         ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", &[GET], false),
         ("GET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\n", &[GET, HEAD], false),
-        ("GET / HTTP/1.0\r\n\r\n", &[LAST], false),
+        ("GET / HTTP/1.0\r\n\r\n", &[OLD], false),
         ("GET / HTTP/1.1\r\nconnection: te, Close\r\n\r\n", &[LAST], false),
         ("GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\n", &[GET], false),
         (
@@ -280,6 +342,51 @@ mod tests {
             for at in 0..=bytes.len() {
                 let (front, back) = bytes.split_at(at);
                 assert_eq!(parse([front, back]), expected, "cut at {at}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn body_that_a_route_takes_is_kept_wherever_it_is_cut() {
+        let bytes = b"POST /tokenize HTTP/1.1\r\nContent-Length: 5\r\n\r\nab\r\ncPOST / HTTP/1.1\r\n\
+            Content-Length: 2\r\n\r\nxyPOST /v1/completions?a HTTP/1.1\r\nTransfer-Encoding: chunked\
+            \r\n\r\n3\r\n{\r\n\r\n2;e=\"v\"\r\n1}\r\n0\r\nA: b\r\n\r\nPOST /tokenize HTTP/1.1\r\n\r\n";
+        let expected: [(Route, &[u8]); 4] = [
+            (Route::Tokenize, b"ab\r\nc"),
+            (Route::Plain, b""),
+            (Route::Completions, b"{\r\n1}"),
+            (Route::Tokenize, b""),
+        ];
+        for at in 0..=bytes.len() {
+            let mut parser = RequestParser::new(WITH_GENERATE);
+            let mut seen = Vec::new();
+            for mut input in [&bytes[..at], &bytes[at..]] {
+                while let Some(request) = parser.next(&mut input).expect("well formed") {
+                    let content: &[u8] =
+                        if request.route.takes_body() { parser.content() } else { b"" };
+                    seen.push((request.route, content.to_vec()));
+                }
+            }
+            let seen: Vec<(Route, &[u8])> = seen.iter().map(|(r, c)| (*r, &**c)).collect();
+            assert_eq!(seen, expected, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn body_beyond_the_limit_is_told_and_dropped() {
+        let over = BODY_BYTES_LIMIT + 1;
+        let head = format!("POST /tokenize HTTP/1.1\r\nContent-Length: {over}\r\n\r\n");
+        let mut parser = RequestParser::new(WITH_GENERATE);
+        assert_eq!(parser.next(&mut head.as_bytes()), Ok(None));
+        let piece = vec![b'x'; 1 << 20];
+        let mut left = over;
+        loop {
+            let now = left.min(piece.len());
+            left -= now;
+            if let Some(request) = parser.next(&mut &piece[..now]).expect("well formed") {
+                assert_eq!((request.route, left), (Route::TooLarge, 0));
+                assert!(parser.content.capacity() <= CONTENT_BYTES_KEPT);
+                break;
             }
         }
     }

@@ -18,6 +18,8 @@ pub(crate) enum Reply {
     LastHead,
     /// 400, always the last one.
     BadRequest,
+    /// What the inference side makes up, in the slot's outbox.
+    Answer,
 }
 
 impl Reply {
@@ -89,6 +91,7 @@ impl Replies {
             Reply::LastWhole => (self.last_whole.clone(), 1),
             Reply::LastHead => (last_start..last_start + self.last_head_bytes, 1),
             Reply::BadRequest => (self.bad_request.clone(), 1),
+            Reply::Answer => unreachable!("it is in no arena"),
         }
     }
 }

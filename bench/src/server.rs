@@ -4,6 +4,9 @@
 //! earlier send is under way, and all replies wait in one FIFO before, when there is a delay: it is
 //! constant, so the first to come is the first due. A client that sends one request at a time
 //! causes no allocation after its slot's first connection.
+//!
+//! An answer of the inference side is an entry of the backlog like the others: at its turn it goes
+//! into the slot's outbox as its bytes become due, and what is behind it waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,8 +16,10 @@ use loadgen_shards::reactor::{EngineReport, Event, EventKind, Reactor};
 use loadgen_shards::sys::wake::Waker;
 use loadgen_shards::token::next_generation;
 
+use crate::inference::{Inference, Step};
 use crate::request::{Malformed, RequestParser};
 use crate::response::{Replies, Reply};
+use crate::route::{Entry, Route};
 use crate::{Counter, EndpointConfig};
 
 /// One thread's whole state.
@@ -28,6 +33,9 @@ pub(crate) struct Server {
     free: Vec<u32>,
     /// Replies that are not due, by their instant.
     delayed: VecDeque<Delayed>,
+    inference: Option<Inference>,
+    /// Of this turn, ns.
+    now_ns: u64,
     /// Slots that can go on once their send has been handed over. The reactor makes no event of
     /// that.
     waiting: Vec<u32>,
@@ -75,18 +83,22 @@ impl Server {
         reactor: Reactor,
         replies: Replies,
         config: &EndpointConfig,
+        inference: Option<Inference>,
         requests: Arc<Counter>,
         is_stopped: Arc<AtomicBool>,
     ) -> Server {
         let slots = config.connections;
+        let routes = inference.as_ref().map_or(&[][..], Inference::routes);
         Server {
             reactor,
             replies,
             delay_ns: config.delay_ns,
             spin: config.spin,
-            connections: (0..slots).map(|_| Connection::new()).collect(),
+            connections: (0..slots).map(|_| Connection::new(routes)).collect(),
             free: (0..slots).rev().collect(),
             delayed: VecDeque::with_capacity(if config.delay_ns > 0 { slots as usize } else { 0 }),
+            inference,
+            now_ns: 0,
             waiting: Vec::with_capacity(slots as usize),
             settled: Vec::with_capacity(slots as usize),
             is_restless: false,
@@ -106,7 +118,7 @@ impl Server {
     /// Serves until told to stop.
     pub(crate) fn run(mut self) {
         while !self.is_stopped.load(Ordering::Relaxed) {
-            let now_ns = self.reactor.turn(self.wake_at_ns());
+            self.now_ns = self.reactor.turn(self.wake_at_ns());
             self.is_restless = false;
             self.settle();
             for index in 0..self.reactor.events().len() {
@@ -118,7 +130,8 @@ impl Server {
                     EventKind::SendFailed | EventKind::Woken | EventKind::Connected => {}
                 }
             }
-            self.release(now_ns);
+            self.release();
+            self.go_on();
         }
     }
 
@@ -126,7 +139,8 @@ impl Server {
         if self.spin || self.is_restless {
             return 0;
         }
-        self.delayed.front().map_or(u64::MAX, |delayed| delayed.due_ns)
+        let delayed_ns = self.delayed.front().map_or(u64::MAX, |delayed| delayed.due_ns);
+        self.inference.as_ref().map_or(delayed_ns, |inference| inference.next_ns().min(delayed_ns))
     }
 
     fn is_live(&self, event: &Event) -> bool {
@@ -158,7 +172,15 @@ impl Server {
                 Ok(Some(request)) => {
                     count += 1;
                     connection.is_ending = request.is_last;
-                    Reply::to_request(request.is_head, request.is_last)
+                    if request.route == Route::Plain {
+                        Reply::to_request(request.is_head, request.is_last)
+                    } else {
+                        let inference = self.inference.as_mut().expect("it has the routes");
+                        let content = connection.parser.content();
+                        connection.is_ending =
+                            inference.accept(event.slot, request, event.stamp_ns, content);
+                        Reply::Answer
+                    }
                 }
                 Ok(None) => break,
                 Err(Malformed) => {
@@ -166,8 +188,10 @@ impl Server {
                     Reply::BadRequest
                 }
             };
+            // What the inference side times itself is delayed only behind what is delayed.
+            let is_first = connection.owed == 0;
             connection.owed += 1;
-            if self.delay_ns == 0 {
+            if self.delay_ns == 0 || (is_first && reply == Reply::Answer) {
                 connection.push(Run { reply, count: 1 });
             } else {
                 let due_ns = event.stamp_ns + self.delay_ns;
@@ -190,10 +214,22 @@ impl Server {
         }
     }
 
+    /// Goes on with the answers of which more has become due.
+    fn go_on(&mut self) {
+        let Some(inference) = &mut self.inference else { return };
+        let mut due = inference.pop_due(self.now_ns);
+        while let Some((slot, generation)) = due {
+            if self.connections[slot as usize].is_live(generation) {
+                self.answer(slot);
+            }
+            due = self.inference.as_mut().and_then(|inference| inference.pop_due(self.now_ns));
+        }
+    }
+
     /// Answers what has become due.
-    fn release(&mut self, now_ns: u64) {
+    fn release(&mut self) {
         while let Some(&Delayed { due_ns, slot, generation, run }) = self.delayed.front() {
-            if due_ns > now_ns {
+            if due_ns > self.now_ns {
                 break;
             }
             self.delayed.pop_front();
@@ -214,26 +250,60 @@ impl Server {
     /// Hands the backlog of a slot to the reactor as far as it goes, and closes a connection that
     /// has ended. Says whether something was handed over.
     fn drain(&mut self, slot: u32) -> bool {
-        let connection = &mut self.connections[slot as usize];
         let mut has_sent = false;
-        while let Some(run) = connection.backlog.front_mut() {
+        while let Some(run) = self.connections[slot as usize].backlog.front_mut() {
             if self.reactor.may_be_sending(slot) {
                 self.wait(slot);
                 return has_sent;
             }
+            if run.reply == Reply::Answer {
+                if !self.advance(slot) {
+                    return true;
+                }
+                has_sent = true;
+                continue;
+            }
             let (range, count) = self.replies.range(run.reply, run.count);
             run.count -= count;
-            if run.count == 0 {
+            let is_over = run.count == 0;
+            let connection = &mut self.connections[slot as usize];
+            if is_over {
                 connection.backlog.pop_front();
             }
             connection.owed -= count;
             self.reactor.send(slot, connection.generation, range);
             has_sent = true;
         }
+        let connection = &self.connections[slot as usize];
         if connection.is_open && connection.is_ending && connection.owed == 0 {
             if self.reactor.may_be_sending(slot) { self.wait(slot) } else { self.close(slot) }
         }
         has_sent
+    }
+
+    /// Sends what is due of the inference answer at the front of the backlog. Says whether the slot
+    /// may have more to send.
+    fn advance(&mut self, slot: u32) -> bool {
+        let connection = &mut self.connections[slot as usize];
+        let inference = self.inference.as_mut().expect("the answer is its own");
+        let outbox = self.reactor.outbox(slot);
+        let step = inference.advance(slot, connection.generation, self.now_ns, outbox);
+        if !outbox.is_empty() {
+            self.reactor.send_outbox(slot, connection.generation);
+        }
+        match step {
+            Step::Wait(_) => return false,
+            Step::More => {}
+            Step::Done => connection.pop(),
+            Step::Cut => {
+                // Nothing that was asked for behind it is answered.
+                connection.backlog.clear();
+                connection.owed = 0;
+                connection.is_ending = true;
+                self.delayed.retain(|delayed| delayed.slot != slot);
+            }
+        }
+        true
     }
 
     fn wait(&mut self, slot: u32) {
@@ -259,19 +329,22 @@ impl Server {
     fn close(&mut self, slot: u32) {
         self.reactor.close(slot);
         self.connections[slot as usize].reset();
+        if let Some(inference) = &mut self.inference {
+            inference.reset(slot);
+        }
         self.free.push(slot);
     }
 }
 
 impl Connection {
-    fn new() -> Connection {
+    fn new(routes: &'static [Entry]) -> Connection {
         Connection {
             generation: 0,
             is_open: false,
             is_ending: false,
             is_waiting: false,
             owed: 0,
-            parser: RequestParser::default(),
+            parser: RequestParser::new(routes),
             backlog: VecDeque::with_capacity(1),
         }
     }
@@ -284,6 +357,17 @@ impl Connection {
         match self.backlog.back_mut() {
             Some(last) if last.reply == run.reply => last.count += run.count,
             _ => self.backlog.push_back(run),
+        }
+    }
+
+    /// One reply of the front run has been handed over.
+    fn pop(&mut self) {
+        self.owed -= 1;
+        if let Some(run) = self.backlog.front_mut() {
+            run.count -= 1;
+            if run.count == 0 {
+                self.backlog.pop_front();
+            }
         }
     }
 

@@ -164,6 +164,7 @@ fn allocations_once_warm(case: Case) -> u64 {
         live: Arc::default(),
         peers: vec![],
         dispatches: None,
+        records: None,
     };
     let address = Address::Inet(endpoint.address());
     let thread = shard::spawn(plan(case, address, clock), link).expect("a thread");

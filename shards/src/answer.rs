@@ -1,10 +1,16 @@
-//! The answer of an inference endpoint, read as it arrives: when its chunks came, what they carried,
-//! how it ended.
+//! The answer of an inference endpoint, read as it arrives: when its chunks came, what they
+//! carried, how it ended.
 //!
-//! One [`Answer`] belongs to each connection slot. The shard feeds it the body bytes of a response
+//! One `Answer` belongs to each connection slot. The shard feeds it the body bytes of a response
 //! with the stamp of the receive that brought them, and asks for the [`Verdict`] when the response
 //! is over. Nothing here knows of sockets or of time but those stamps.
 
+mod reader;
+mod repeated;
+#[cfg(test)]
+mod tests;
+
+pub use self::reader::Answer;
 use crate::failure::{FailureKind, Message};
 
 /// How the answers of a run are read.
@@ -96,6 +102,19 @@ pub enum FinishReason {
     Other,
 }
 
+impl Usage {
+    /// With what was told later.
+    #[must_use]
+    pub fn and(self, later: Usage) -> Usage {
+        Usage {
+            prompt: later.prompt.or(self.prompt),
+            completion: later.completion.or(self.completion),
+            cached: later.cached.or(self.cached),
+            reasoning: later.reasoning.or(self.reasoning),
+        }
+    }
+}
+
 impl FinishReason {
     /// Every reason that was said, in the order of its discriminant.
     pub const SAID: [FinishReason; 8] = [
@@ -108,6 +127,36 @@ impl FinishReason {
         FinishReason::Error,
         FinishReason::Other,
     ];
+
+    /// What the word of an endpoint means; an empty one is none.
+    pub fn from_wire(word: &[u8]) -> FinishReason {
+        let is = |words: &[&str]| words.iter().any(|w| word.eq_ignore_ascii_case(w.as_bytes()));
+        match word {
+            b"" => FinishReason::None,
+            _ if is(&["stop", "eos_token", "stop_sequence"]) => FinishReason::Stop,
+            _ if is(&["length", "max_tokens"]) => FinishReason::Length,
+            _ if is(&["tool_calls"]) => FinishReason::ToolCalls,
+            _ if is(&["content_filter"]) => FinishReason::ContentFilter,
+            _ if is(&["function_call"]) => FinishReason::FunctionCall,
+            _ if is(&["abort"]) => FinishReason::Abort,
+            _ if is(&["error"]) => FinishReason::Error,
+            _ => FinishReason::Other,
+        }
+    }
+
+    /// Whether the query failed by it.
+    pub const fn is_failure(self) -> bool {
+        matches!(self, FinishReason::Abort | FinishReason::Error)
+    }
+
+    /// With what was said later, or of another choice: the last counts, but a failure stays one.
+    #[must_use]
+    pub fn and(self, later: FinishReason) -> FinishReason {
+        if later == FinishReason::None || (self.is_failure() && !later.is_failure()) {
+            return self;
+        }
+        later
+    }
 
     /// The word in result files.
     pub const fn name(self) -> &'static str {

@@ -3,6 +3,7 @@
 
 use crate::http1::{Carry, ResponseParser};
 use crate::query::Query;
+use crate::tls::Session;
 
 /// What the slot is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +14,10 @@ pub enum State {
     BackingOff,
     /// Waits for its turn to connect (not too many handshakes at once).
     Queued,
-    /// The handshake runs.
+    /// The handshake of TCP runs.
     Connecting,
+    /// That of TLS runs.
+    Securing,
     /// Established, carries nothing.
     Idle,
     /// A request is out, the response is awaited.
@@ -54,6 +57,10 @@ pub struct Connection {
     pub connect_ns: u64,
     /// Pause before the next attempt, ns; 0 = the last one succeeded.
     pub backoff_ns: u64,
+    /// TLS of the socket, if it has one.
+    pub tls: Option<Box<Session>>,
+    /// When its handshake began: the connection of TCP stood, ns.
+    pub tls_begin_ns: u64,
     /// Where a head that is split over receives waits.
     pub carry: Carry,
 }
@@ -77,6 +84,8 @@ impl Connection {
             send_errno: 0,
             connect_ns: 0,
             backoff_ns: 0,
+            tls: None,
+            tls_begin_ns: 0,
             carry: Carry::default(),
         }
     }
@@ -86,6 +95,12 @@ impl Connection {
         self.query = Some(query);
         self.sent_ns = 0;
         self.is_retry = false;
+    }
+
+    /// Whether what has come in this `turn` was there before the request: then the connection had
+    /// been lost when the query was bound to it.
+    pub fn was_bound_stale(&self, turn: u64) -> bool {
+        self.exchanges > 0 && self.begun_in == turn
     }
 
     /// Whether the endpoint may have closed it while it was idle: reused, and not a byte of this

@@ -11,15 +11,16 @@
 //! ```text
 //!  3  shard
 //!  2  reactor phase sim timer
-//!  1  sys/uring sys/epoll pool connection recorder record tls
+//!  1  sys/uring sys/epoll pool connection recorder record
 //!  0  sys/socket cpu http1 failure event token query clock wheel schedule order margin
-//!     realtime histogram answer chunk sse
+//!     realtime histogram answer chunk sse tls
 //! -1  sys (the other files) limits
 //! ```
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
 pub mod answer;
+pub mod chunk;
 pub mod clock;
 pub mod connection;
 pub mod cpu;
@@ -35,16 +36,19 @@ pub mod pool;
 pub mod query;
 pub mod reactor;
 pub mod realtime;
+pub mod record;
 pub mod recorder;
 pub mod schedule;
 pub mod shard;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod sse;
 #[expect(
     unsafe_code,
     reason = "the system-call wall: every unsafe block of the workspace is below"
 )]
 pub mod sys;
 pub mod timer;
+pub mod tls;
 pub mod token;
 pub mod wheel;

@@ -34,6 +34,10 @@ pub const ARRIVALS_AHEAD: usize = 64;
 /// Due queries of a shard that may wait for a connection. What is due beyond that stays in the
 /// schedule, counted.
 pub const BACKLOG_LIMIT: usize = 65_536;
+/// Records of ended queries that a shard has room for until they are written.
+pub const RECORD_RING_ENTRIES: usize = 16_384;
+/// Buffers for the texts of such records, at least, where texts are kept.
+pub const RECORD_TEXTS_LEAST: usize = 1024;
 /// Entries of the dispatch ring between the timer core and one shard.
 pub const DISPATCH_RING_ENTRIES: usize = 4096;
 /// Longest time before an instant that a shard spins instead of sleeping.

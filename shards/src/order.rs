@@ -22,6 +22,8 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleOrder {
     order: Order,
+    /// Index of the first of them.
+    first: u32,
     samples: u32,
     /// Of all passes, from the seed.
     key: u64,
@@ -44,11 +46,21 @@ impl SampleOrder {
         }
         let columns = u64::from((samples - 1).isqrt()) + 1;
         let rows = u64::from(samples).div_ceil(columns);
-        SampleOrder { order, samples, key: mix64(seed ^ ORDER), rows, columns }
+        SampleOrder { order, first: 0, samples, key: mix64(seed ^ ORDER), rows, columns }
+    }
+
+    /// The same order over the samples from `first` on.
+    #[must_use]
+    pub fn from(self, first: u32) -> SampleOrder {
+        SampleOrder { first, ..self }
     }
 
     /// The sample of a position.
     pub fn sample(&self, position: u64) -> u32 {
+        self.first + self.among_them(position)
+    }
+
+    fn among_them(&self, position: u64) -> u32 {
         let samples = u64::from(self.samples);
         match self.order {
             Order::Single(index) => index,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::answer::AnswerPlan;
+use crate::tls::TlsTarget;
 
 /// Where connections go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,12 +34,14 @@ pub struct Target {
     pub address: Address,
     /// Local address to bind (`--source-ip`).
     pub source: Option<IpAddr>,
+    /// How TLS is spoken to it; `None`: cleartext.
+    pub tls: Option<TlsTarget>,
 }
 
 impl Target {
     /// Cleartext HTTP.
     pub fn plain(address: Address, source: Option<IpAddr>) -> Target {
-        Target { address, source }
+        Target { address, source, tls: None }
     }
 }
 

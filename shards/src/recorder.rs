@@ -10,7 +10,7 @@ use crate::failure::Failures;
 use crate::histogram::Histogram;
 use crate::limits::{FIT_SAMPLES_LIMIT, SERIES_NS_MAX, SERIES_NS_MIN};
 
-pub use answers::{AnswerTimes, Answers};
+pub use answers::{AnswerTimes, Answers, Tpot};
 
 /// A distribution of times in ns: histogram for the percentiles, exact sums and extremes beside it.
 #[derive(Clone, Debug)]
@@ -109,8 +109,6 @@ counters! {
     completed,
     /// Completed queries that kept every goal of the run (`--goodput`).
     good,
-    /// Completed queries of which it cannot be said, as nobody counted their tokens.
-    good_unknown,
     /// Queries that ended in a failure (of any kind).
     failed,
     /// Queries given up by us: hard stop.
@@ -232,6 +230,9 @@ counters! {
     tpot_undefined,
     /// Records of queries that found no room on their way to the file.
     records_dropped,
+    /// Completed queries of which it cannot be said whether they are good, as nobody counted their
+    /// tokens.
+    good_unknown,
 }
 
 /// Where the time of completed queries went, by latency: the buckets are coarse (6 %), the sums
@@ -391,7 +392,7 @@ impl Goals {
 }
 
 /// When what happened to a completed query, CLOCK_MONOTONIC ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// T0; 0 in closed loop.
     pub scheduled_ns: u64,

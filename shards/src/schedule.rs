@@ -222,7 +222,7 @@ pub fn hash_of(arrival: Arrival) -> u64 {
 
 /// The finaliser of SplitMix64 (Stafford's variant 13): a permutation of 64-bit words in which each
 /// bit of the input moves each of the output with probability one half.
-pub(crate) fn mix64(word: u64) -> u64 {
+pub fn mix64(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -149,7 +149,7 @@ impl Client {
             wire_stamps: true,
         };
         let mut reactor =
-            Reactor::new(&config, &[Target { address, source: None }]).expect("it stands");
+            Reactor::new(&config, &[Target::plain(address, None)]).expect("it stands");
         reactor.connect(0, 1, 0).expect("begun");
         let map = RealtimeMap::new(read_clocks(&reactor));
         let mut client = Client { reactor, map, request_bytes, keeps_buffers: false };
@@ -470,6 +470,7 @@ fn run(
         live: Arc::default(),
         peers: vec![],
         dispatches: None,
+        records: None,
     };
     let request = Request::plain(0..script.request_bytes, 0, false);
     let plan = ShardPlan {

@@ -63,7 +63,7 @@ pub fn with_command_first(
     } else {
         return Err(Error::usage(format!(
             "unknown command `{word}`; allowed: max-throughput, concurrency, poisson, constant, \
-             gamma, ab, serve, compare, doctor, or a URL such as http://127.0.0.1:8080/"
+             gamma, ab, serve, probe, compare, doctor, or a URL such as http://127.0.0.1:8080/"
         )));
     }
     Ok(args)

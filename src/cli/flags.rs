@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::inference::{InferenceFlags, ServeInferenceFlags, TlsFlags};
 use super::{LoadCommand, help};
 
 /// Flags of every command; they work before and after it.
@@ -87,7 +88,7 @@ pub struct LoadFlags {
     /// Untracked phase before: a time with its unit (2s) or a number of requests (500)
     #[arg(long, value_name = "TIME|N", help_heading = "Load")]
     pub warmup: Option<String>,
-    /// Which URL follows which: shuffle, sequential, random or single=I [default: shuffle]
+    /// Which URL or prompt follows which: shuffle, sequential, random or single=I [default: shuffle]
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     pub order: Option<String>,
     /// Seed of the order [default: that of --seed]
@@ -161,6 +162,13 @@ pub struct LoadFlags {
     #[arg(long, value_name = "RANGE", help_heading = "Request")]
     pub accept_status: Option<String>,
 
+    /// What is asked of an inference endpoint.
+    #[command(flatten)]
+    pub inference: InferenceFlags,
+    /// For https.
+    #[command(flatten)]
+    pub tls: TlsFlags,
+
     /// Connect to ADDR:PORT for URLs with HOST:PORT (an empty HOST or PORT matches any); repeatable
     #[arg(long, value_name = "HOST:PORT:ADDR:PORT", help_heading = "Connection")]
     pub connect_to: Vec<String>,
@@ -183,7 +191,8 @@ pub struct LoadFlags {
     /// Longest silence within a response; 0 = off [default: 0]
     #[arg(long, value_name = "TIME", help_heading = "Timeouts")]
     pub idle_timeout: Option<String>,
-    /// Longest wait for the last answers of a phase; 0 = do not wait [default: 30s]
+    /// Longest wait for the last answers of a phase; 0 = do not wait [default: 30s, in an inference
+    /// run 240s]
     #[arg(long, value_name = "TIME", help_heading = "Timeouts")]
     pub drain_timeout: Option<String>,
     /// Longest time for the whole run, then everything in flight is cancelled; 0 = off [default: 0]
@@ -196,6 +205,12 @@ pub struct LoadFlags {
     /// One line on screen, and one rewritten snapshot file, each interval [default: 1s]
     #[arg(long, value_name = "TIME", help_heading = "Output")]
     pub interval: Option<String>,
+    /// A line for each request in requests.jsonl
+    #[arg(long, help_heading = "Output")]
+    pub records: bool,
+    /// The same with prompt, answer and the instants of its chunks
+    #[arg(long, help_heading = "Output")]
+    pub records_full: bool,
     /// Accepted without effect: percentiles are always printed
     #[arg(short = 'L', long, hide = true)]
     pub latency: bool,
@@ -217,6 +232,42 @@ pub struct ServeFlags {
     /// Time between a request and its response [default: 0]
     #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,
+    /// What the paths of an inference API answer.
+    #[command(flatten)]
+    pub inference: ServeInferenceFlags,
+}
+
+/// Flags of `probe`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ProbeFlags {
+    /// What is asked.
+    #[arg(value_name = "URL", help = help::URL_PROBE)]
+    pub url: String,
+    /// Kind of endpoint: openai, openai-completions, openai-embeddings or sglang [default: by the
+    /// URL, else openai]
+    #[arg(long, value_name = "TYPE")]
+    pub api: Option<String>,
+    /// Model [default: the first of /v1/models]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// File with the key, as @FILE; never printed [default: $OPENAI_API_KEY]
+    #[arg(long, value_name = "@FILE")]
+    pub api_key: Option<String>,
+    /// Header 'Name: value'; repeatable
+    #[arg(short = 'H', long, value_name = "HEADER")]
+    pub header: Vec<String>,
+    /// Longest time of each request [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<String>,
+    /// Connect to ADDR:PORT for URLs with HOST:PORT; repeatable
+    #[arg(long, value_name = "HOST:PORT:ADDR:PORT")]
+    pub connect_to: Vec<String>,
+    /// Connect to this unix socket, whatever the host in the URL
+    #[arg(long, value_name = "PATH")]
+    pub unix_socket: Option<PathBuf>,
+    /// For https.
+    #[command(flatten)]
+    pub tls: TlsFlags,
 }
 
 /// The name of a flag as typed, from clap's name of it.

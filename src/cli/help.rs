@@ -18,6 +18,9 @@ Examples:
   loadgen-uring concurrency http://10.0.0.2/api -c 32 -n 100k --warmup 2s
   loadgen-uring poisson http://10.0.0.2/api -R 10k --slo p99:5ms
   loadgen-uring http://10.0.0.2/ -b '{\"id\": 1}' -H 'X-Team: a' -d 30s
+  loadgen-uring concurrency http://127.0.0.1:8000/v1 -c 32 -n 1k --isl 550 --osl 128
+  loadgen-uring poisson http://127.0.0.1:8000/v1 -R 5 --dataset questions.jsonl
+  loadgen-uring probe http://127.0.0.1:8000         what answers there
   loadgen-uring serve --listen 127.0.0.1:8080       an endpoint to try things on
 
 `loadgen-uring COMMAND --help` lists the flags of a command; all of them work
@@ -28,8 +31,12 @@ Exit codes: 0 complete; 1 incomplete, or no request succeeded; 2 wrong usage;
 true; 6 not to be trusted; 130 second Ctrl-C.";
 
 /// No doc comment on the field: rustdoc would take the brackets for links.
-pub const URL: &str = "http://HOST[:PORT][/PATH]; several are the samples that are sent; \
-                            none: the embedded endpoint in this process";
+pub const URL: &str = "http[s]://HOST[:PORT][/PATH]; several are the samples that are sent, with \
+                       prompts the servers that share them; none: the embedded endpoint in this \
+                       process";
+
+/// Of `probe`.
+pub const URL_PROBE: &str = "http[s]://HOST[:PORT], with or without /v1 or the path of an API";
 
 /// Of `ab`.
 pub const URLS_AB: &str = "The two URLs, the one to compare with first";
@@ -68,7 +75,8 @@ Examples:
 pub const CONCURRENCY: &str = "\
 Examples:
   loadgen-uring concurrency http://127.0.0.1:8080/ -c 1 -n 10k
-  loadgen-uring concurrency http://127.0.0.1:8080/ -c 64 --abort-if 'failed>1%'";
+  loadgen-uring concurrency http://127.0.0.1:8080/ -c 64 --abort-if 'failed>1%'
+  loadgen-uring concurrency http://127.0.0.1:8000/v1 -c 32 --dataset questions.jsonl";
 
 /// Below the help of a command.
 pub const POISSON: &str = "\
@@ -96,6 +104,12 @@ with every connection always busy.
 Examples:
   loadgen-uring ab http://127.0.0.1:8080/ http://127.0.0.1:8081/ -R 1k -d 5s
   loadgen-uring ab http://127.0.0.1:8080/old http://127.0.0.1:8080/new -c 32";
+
+/// Below the help of a command.
+pub const PROBE: &str = "\
+Examples:
+  loadgen-uring probe http://127.0.0.1:8000
+  loadgen-uring probe https://10.0.0.2/v1 --cacert ca.pem --model tiny --json";
 
 /// The arms of `compare`.
 pub const ARM: &str = "[NAME=]ARM: a report directory, a result file, a glob, - for stdin, or \

@@ -6,7 +6,6 @@ use clap::{Arg, ArgAction, ArgMatches};
 use crate::error::Error;
 
 struct LaterFlag {
-    short: Option<char>,
     long: &'static str,
     takes_value: bool,
     topic: &'static str,
@@ -16,7 +15,6 @@ struct LaterFlag {
 pub fn args() -> impl Iterator<Item = Arg> {
     LATER_FLAGS.iter().map(|flag| {
         let arg = Arg::new(flag.long).long(flag.long).hide(true);
-        let arg = flag.short.into_iter().fold(arg, |arg, short| arg.short(short));
         if flag.takes_value { arg.action(ArgAction::Set) } else { arg.action(ArgAction::SetTrue) }
     })
 }
@@ -50,15 +48,14 @@ pub fn not_in_this_version(name: &str, topic: &str) -> Error {
 
 /// For messages about what does not work yet.
 pub const WORKS_NOW: &str = "what works now: max-throughput, concurrency, poisson, constant, \
-                             gamma, ab, serve, compare and doctor, over http://";
+                             gamma, ab, serve, probe, compare and doctor";
 
-const LATER_COMMANDS: [(&str, &str); 13] = [
+const LATER_COMMANDS: [(&str, &str); 12] = [
     ("agentic", "conversations are"),
     ("replay", "trace replay is"),
     ("users", "user-centric load is"),
     ("run", "running a YAML file is"),
     ("search", "the search for the highest load is"),
-    ("probe", "the probe of an endpoint is"),
     ("init", "YAML templates are"),
     ("validate", "the check of a YAML file is"),
     ("schema", "the JSON Schema is"),
@@ -69,38 +66,13 @@ const LATER_COMMANDS: [(&str, &str); 13] = [
 ];
 
 const fn later(long: &'static str, takes_value: bool, topic: &'static str) -> LaterFlag {
-    LaterFlag { short: None, long, takes_value, topic }
+    LaterFlag { long, takes_value, topic }
 }
 
-const TLS: &str = "TLS is";
-const INFERENCE: &str = "inference load is";
-const RECORDS: &str = "a record per request is";
 const REPLAY: &str = "trace replay is";
 
-const LATER_FLAGS: [LaterFlag; 33] = [
-    later("cacert", true, TLS),
-    later("cert", true, TLS),
-    later("key", true, TLS),
-    later("sni", true, TLS),
-    LaterFlag { short: Some('k'), long: "insecure", takes_value: false, topic: TLS },
-    later("dataset", true, INFERENCE),
-    later("model", true, INFERENCE),
-    later("api", true, INFERENCE),
-    later("api-key", true, INFERENCE),
-    later("stream", false, INFERENCE),
-    later("no-stream", false, INFERENCE),
-    later("max-output-tokens", true, INFERENCE),
-    later("isl", true, INFERENCE),
-    later("osl", true, INFERENCE),
-    later("tokenizer", true, INFERENCE),
-    later("extra-body", true, INFERENCE),
-    later("prompt-seed", true, INFERENCE),
-    later("ttft-timeout", true, INFERENCE),
-    later("no-preflight", false, INFERENCE),
-    later("no-include-usage", false, INFERENCE),
-    later("records", false, RECORDS),
-    later("records-full", false, RECORDS),
-    later("events", false, RECORDS),
+const LATER_FLAGS: [LaterFlag; 11] = [
+    later("events", false, "a record per event is"),
     later("trace", true, REPLAY),
     later("trace-format", true, REPLAY),
     later("time-scale", true, REPLAY),

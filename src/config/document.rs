@@ -5,11 +5,18 @@
 //! (cores, connections, report directory) are filled in. Secrets are masked; they have to be given
 //! again to repeat the run.
 
+mod inference;
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::Overload;
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::Process;
+use loadgen_shards::tls::TlsOptions;
 use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::{Arrivals, Config, ConnectTo, Precision, RateShape, ReportDir, Ui, Warmup, unit};
 use crate::cli::LoadCommand;
@@ -34,8 +41,14 @@ struct Document<'a> {
     name: &'static str,
     version: &'static str,
     r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_params: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    datasets: Vec<Value>,
     settings: Settings,
     endpoint_config: EndpointConfig,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inference: Option<Value>,
     phases: Vec<PhaseEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     report_dir: Option<String>,
@@ -70,6 +83,7 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     wire_stamps: Option<String>,
     interval: String,
+    records: &'static str,
     ui: &'static str,
     json: bool,
     quiet: bool,
@@ -95,7 +109,7 @@ struct LoadPattern {
     #[serde(skip_serializing_if = "Option::is_none")]
     target_qps: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    burstiness: Option<serde_json::Value>,
+    burstiness: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     jitter: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +128,8 @@ struct EndpointConfig {
     /// Empty: the embedded endpoint.
     endpoints: Vec<String>,
     api_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_key: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -157,6 +173,8 @@ struct Transport {
     #[serde(skip_serializing_if = "Option::is_none")]
     source_ip: Option<String>,
     keepalive: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -190,8 +208,15 @@ impl Document<'_> {
             },
             endpoint_config: EndpointConfig {
                 endpoints: config.urls.iter().map(Url::redacted).collect(),
-                api_type: "raw",
+                api_type: config.inference.as_ref().map_or("raw", |run| run.api.name()),
+                api_key: config.request.api_key.as_ref().map(|_| REDACTED),
             },
+            model_params: config.inference.as_ref().map(inference::model_params),
+            datasets: inference::datasets(config),
+            inference: config
+                .inference
+                .as_ref()
+                .map(|run| inference::reading(run, config.ttft_timeout_ns)),
             phases: phases(config, &load_pattern),
             report_dir: match &common.report_dir {
                 ReportDir::Default => None,
@@ -239,6 +264,7 @@ impl Document<'_> {
             floor: config.floor,
             wire_stamps: config.wire_stamps.map(|count| format!("1/{count}")),
             interval: unit::time_text(config.interval_ns),
+            records: config.records.name(),
             ui: match common.ui {
                 Ui::Auto => "auto",
                 Ui::Plain => "plain",
@@ -291,7 +317,7 @@ fn pattern(config: &Config) -> LoadPattern {
 }
 
 /// A number, or the word `inf`, as neither JSON nor every reader of YAML has that number.
-fn burstiness(arrivals: &Arrivals) -> serde_json::Value {
+fn burstiness(arrivals: &Arrivals) -> Value {
     match arrivals.burstiness() {
         f64::INFINITY => "inf".into(),
         shape => shape.into(),
@@ -366,6 +392,31 @@ fn transport(config: &Config) -> Transport {
         unix_socket: config.unix_socket.as_ref().map(|path| path.to_string_lossy().into_owned()),
         source_ip: config.source_ip.map(|address| address.to_string()),
         keepalive: config.keepalive,
+        tls: (config.tls != TlsOptions::default()).then(|| tls(&config.tls)),
+    }
+}
+
+fn tls(options: &TlsOptions) -> Value {
+    fn path(path: &Option<PathBuf>) -> Option<Cow<'_, str>> {
+        path.as_ref().map(|path| path.to_string_lossy())
+    }
+    let entry = json!({
+        "cacert": path(&options.cacert),
+        "cert": path(&options.cert),
+        "key": path(&options.key),
+        "sni": options.sni,
+        "insecure": options.is_insecure.then_some(true),
+    });
+    without_nulls(entry)
+}
+
+/// An object without its members that say nothing.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            members.into_iter().filter(|(_, value)| !value.is_null()).collect()
+        }
+        value => value,
     }
 }
 
@@ -428,12 +479,10 @@ pub(super) fn connect_to_text(rule: &ConnectTo) -> String {
 mod tests {
     use std::ffi::OsString;
 
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::cli::{self, Parsed};
 
-    fn written(line: &[&str]) -> (String, Value) {
+    pub fn written(line: &[&str]) -> (String, Value) {
         let config = match cli::parse(line.iter().map(OsString::from)) {
             Ok(Parsed::Load(load)) => Config::from_cli(*load).expect("valid"),
             other => panic!("{line:?}: {other:?}"),

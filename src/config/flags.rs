@@ -3,8 +3,10 @@
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::Overload;
 use loadgen_shards::reactor::EngineChoice;
+use loadgen_shards::tls::TlsOptions;
 
-use super::{Config, RateShape, Warmup, document, unit};
+use super::inference::{self, Inference, Prompts, length_text};
+use super::{Config, Keep, RateShape, Warmup, document, unit};
 use crate::cli::LoadCommand;
 use crate::cores::TimerRequest;
 
@@ -21,6 +23,7 @@ pub fn flags(config: &Config) -> Vec<String> {
     words.value("--body-file", request.body_file.as_ref().map(|path| path.to_string_lossy()));
     words.value("-T", request.content_type.as_deref());
     words.value("-a", request.auth.as_ref().map(|_| "USER:PASS"));
+    words.value("--api-key", request.api_key.as_ref().map(|_| "@FILE"));
     let (low, high) = config.accept_status;
     words.value("--accept-status", ((low, high) != (200, 299)).then(|| format!("{low}-{high}")));
     for rule in &config.connect_to {
@@ -52,10 +55,25 @@ pub fn flags(config: &Config) -> Vec<String> {
     words.time("--timeout", unless(config.timeouts.request_ns, 0));
     words.time("--connect-timeout", unless(config.timeouts.connect_ns, super::CONNECT_TIMEOUT_NS));
     words.time("--idle-timeout", unless(config.timeouts.idle_ns, 0));
-    words.time("--drain-timeout", unless(config.drain_timeout_ns, super::DRAIN_TIMEOUT_NS));
+    let drain_ns = match config.inference {
+        Some(_) => super::INFERENCE_DRAIN_TIMEOUT_NS,
+        None => super::DRAIN_TIMEOUT_NS,
+    };
+    words.time("--drain-timeout", unless(config.drain_timeout_ns, drain_ns));
     words.time("--run-timeout", unless(config.run_timeout_ns, 0));
     words.time("--response-idle-timeout", unless(config.response_idle_timeout_ns, 0));
+    words.time("--ttft-timeout", unless(config.ttft_timeout_ns, 0));
     words.goals(config);
+    words.tls(&config.tls);
+    if let Some(run) = &config.inference {
+        words.inference(run);
+    }
+    words.value("--targets", config.targets.as_ref().map(|path| path.to_string_lossy()));
+    match config.records {
+        Keep::Nothing => {}
+        Keep::Facts => words.0.push("--records".to_owned()),
+        Keep::Texts => words.0.push("--records-full".to_owned()),
+    }
     match config.common.engine {
         EngineChoice::Auto => {}
         EngineChoice::Uring => words.value("--engine", Some("uring")),
@@ -140,6 +158,65 @@ impl Words {
         self.value("--wire-stamps", config.wire_stamps.map(|count| format!("1/{count}")));
     }
 
+    fn tls(&mut self, options: &TlsOptions) {
+        let files =
+            [("--cacert", &options.cacert), ("--cert", &options.cert), ("--key", &options.key)];
+        for (flag, path) in files {
+            self.value(flag, path.as_ref().map(|path| path.to_string_lossy()));
+        }
+        self.value("--sni", options.sni.as_deref());
+        self.switch("-k", options.is_insecure);
+    }
+
+    /// What is asked of an inference endpoint, and how.
+    fn inference(&mut self, run: &Inference) {
+        let is_default = |name: &str| run.defaults.contains(&name);
+        self.value("--api", (!is_default("api")).then(|| run.api.name()));
+        let sampling = &run.sampling;
+        self.value("--model", sampling.model.as_deref());
+        match &run.prompts {
+            Prompts::Body => {}
+            Prompts::Dataset { path, options } => {
+                self.value("--dataset", Some(inference::dataset_text(path, options)));
+                self.switch("--skip-bad-rows", options.skips_bad_rows);
+            }
+            Prompts::Synthetic(synthetic) => {
+                let typed = |length| (!is_default("dataset")).then(|| length_text(length));
+                self.value("--isl", typed(synthetic.isl));
+                self.value("--osl", synthetic.osl.and_then(typed));
+                self.value("--prompts", synthetic.count.map(|count| count.to_string()));
+                self.value("--prompt-seed", synthetic.seed.map(|seed| seed.to_string()));
+            }
+        }
+        let tokenizer = Some(run.tokenizer.text()).filter(|text| text != "auto");
+        self.value("--tokenizer", tokenizer);
+        self.switch("--no-stream", !sampling.stream && inference::can_stream(run.api));
+        self.switch("--no-include-usage", !sampling.include_usage);
+        self.switch("--no-preflight", !run.has_preflight);
+        self.switch("--lenient", run.is_lenient);
+        self.value("--response-field", run.response_field_text.as_deref());
+        self.value("--max-output-tokens", sampling.max_tokens.map(|count| count.to_string()));
+        self.value("--min-tokens", sampling.min_tokens.map(|count| count.to_string()));
+        self.switch("--legacy-max-tokens", sampling.legacy_max_tokens);
+        self.switch("--ignore-eos", sampling.ignore_eos);
+        self.value("--temperature", sampling.temperature.map(|value| value.to_string()));
+        self.value("--top-p", sampling.top_p.map(|value| value.to_string()));
+        self.value("--top-k", sampling.top_k.map(|value| value.to_string()));
+        for stop in &sampling.stop {
+            self.value("--stop", Some(stop));
+        }
+        self.value("--system", sampling.system.as_deref());
+        let extra = (!sampling.extra.is_empty())
+            .then(|| serde_json::to_string(&sampling.extra).expect("JSON has a text"));
+        self.value("--extra-body", extra);
+    }
+
+    fn switch(&mut self, flag: &str, is_on: bool) {
+        if is_on {
+            self.0.push(flag.to_owned());
+        }
+    }
+
     fn value(&mut self, flag: &str, value: Option<impl AsRef<str>>) {
         if let Some(value) = value {
             self.0.push(flag.to_owned());
@@ -214,6 +291,13 @@ mod tests {
             "poisson -R 5 -d auto --precision p99.9:2.5% --budget 60s",
             "poisson -R 5 --slo p99:5ms --fail-if failed>1% --abort-if qps<0.5*target",
             "poisson -R 5 --goodput latency:5ms --floor --wire-stamps 1/100",
+            "poisson -R 5 --api openai-completions --model m --isl 100~9 --osl uniform:5-9 \
+             --prompts 9 --prompt-seed 3 --tokenizer none --no-stream --no-preflight",
+            "poisson -R 5 --dataset q.csv,format=csv,limit=5,prompt=text --skip-bad-rows \
+             --no-include-usage --lenient --max-output-tokens 7 --ignore-eos --temperature 0.5 \
+             --top-p 0.9 --top-k -1 --stop x --stop y --system be --extra-body {\"a\":1}",
+            "poisson -R 5 --ttft-timeout 9s --model m --records",
+            "poisson -R 5 --targets list --records-full",
         ] {
             let words: Vec<&str> = line.split_whitespace().collect();
             assert_eq!(words_of(&words), words[1..], "{line}");
@@ -226,8 +310,17 @@ mod tests {
 
     #[test]
     fn secrets_are_masked() {
-        let words =
-            words_of(&["http://192.0.2.1/", "-a", "me:hunter2", "-H", "Authorization: hunter2"]);
+        let words = words_of(&[
+            "https://192.0.2.1/v1",
+            "--cacert",
+            "ca.pem",
+            "--sni",
+            "n",
+            "-a",
+            "me:hunter2",
+            "-H",
+            "Authorization: hunter2",
+        ]);
         assert!(!words.join(" ").contains("hunter2"), "{words:?}");
     }
 }

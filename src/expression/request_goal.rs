@@ -32,6 +32,14 @@ impl RequestFigure {
         }
     }
 
+    /// Whether only the answers of an inference endpoint have it.
+    pub const fn is_of_answers(self) -> bool {
+        match self {
+            RequestFigure::Latency | RequestFigure::Service | RequestFigure::Ttfb => false,
+            RequestFigure::Ttft | RequestFigure::ServiceTtft | RequestFigure::Tpot => true,
+        }
+    }
+
     const ALL: [RequestFigure; 6] = [
         RequestFigure::Latency,
         RequestFigure::Service,

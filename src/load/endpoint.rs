@@ -30,6 +30,7 @@ fn start_endpoint(serve: &ServeConfig, cores: Vec<usize>, spin: bool) -> Result<
         spin,
         engine: serve.common.engine,
         connections: ENDPOINT_CONNECTIONS,
+        inference: serve.inference.clone(),
     };
     Endpoint::start(&config).map_err(Error::setup)
 }

@@ -3,6 +3,7 @@
 
 use loadgen_bench::Endpoint;
 use loadgen_shards::order::Order;
+use loadgen_shards::tls::TlsOptions;
 
 use super::endpoint::start_embedded;
 use super::run::{Role, Setting, perform};
@@ -20,7 +21,7 @@ pub fn measure(plan: &Plan, setting: &mut Setting) -> Result<Option<Floor>, Erro
         plan::embedded(&config, &setting.host)?.is_some_and(|endpoint| endpoint.is_shared);
     let endpoint = start_embedded(&config, &setting.host)?;
     let address = endpoint.as_ref().map(Endpoint::address);
-    let plan = Plan::build(config, &setting.host, address)?;
+    let plan = Plan::build(config, &setting.host, address, None)?;
     let timer = plan.config.timer.map(|timer| timer.name());
     let role =
         Role::Part { name: "floor of this host".to_owned(), is_first: false, urls: Vec::new() };
@@ -50,6 +51,9 @@ fn config(plan: &Plan) -> Config {
     config.common.cores = CoreRequest::List(plan.cores.clone());
     config.common.report_dir = ReportDir::None;
     config.urls.clear();
+    (config.inference, config.targets) = (None, None);
+    config.request.api_key = None;
+    config.tls = TlsOptions::default();
     config.connect_to.clear();
     config.unix_socket = None;
     config.source_ip = None;

@@ -4,9 +4,12 @@
 use std::io::IsTerminal;
 use std::sync::Arc;
 
+use loadgen_shards::order::Order;
+use loadgen_shards::record::RecordSource;
 use loadgen_shards::recorder::Recording;
 
 use super::run::{Ended, Role};
+use crate::config::inference::{Prompts, length_text};
 use crate::config::{self, Ui};
 use crate::cores::Host;
 use crate::courtesy::make_way;
@@ -14,10 +17,11 @@ use crate::display;
 use crate::files::{self, ReportDir};
 use crate::hdr;
 use crate::intervals::IntervalFiles;
-use crate::plan::Plan;
+use crate::plan::{self, Part, Plan};
 use crate::progress::{self, Left, Progress, Stage, Tick};
+use crate::records::Records;
 use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
-use crate::snapshot::{self, Snapshot, check_conservation};
+use crate::snapshot::{self, InferenceFacts, Snapshot, check_conservation};
 use crate::stream;
 
 /// Where everything that a user sees goes.
@@ -28,6 +32,8 @@ pub struct Output {
     role: Role,
     /// The files that grow; `None` before there is a directory, and without one.
     intervals: Option<IntervalFiles>,
+    /// Writes a line for each query, if they are kept.
+    records: Option<Records>,
     progress: Progress<std::io::Stderr>,
     header: String,
     /// What is shown in its place where there are several runs.
@@ -51,6 +57,7 @@ impl Output {
             directory: None,
             role,
             intervals: None,
+            records: None,
             progress: Progress::new(mode, label, std::io::stderr()),
             header: String::new(),
             header_of_all: String::new(),
@@ -131,8 +138,8 @@ impl Output {
         }
     }
 
-    /// The header, as soon as the engine is known.
-    pub fn begin(&mut self, snapshot: &Snapshot) {
+    /// The header, as soon as the engine is known; from here on `records` are written.
+    pub fn begin(&mut self, snapshot: &Snapshot, records: Vec<RecordSource>) {
         let _ = self.progress.clear();
         if !snapshot.engine.reason.is_empty() && self.speaks_for_all() {
             self.say(&format!("using epoll: {}", snapshot.engine.reason));
@@ -142,6 +149,13 @@ impl Output {
             self.say(&format!("{unpinned} shards could not be pinned to their cores"));
         }
         self.open_directory();
+        if let (Some(directory), false) = (&self.directory, records.is_empty()) {
+            let path = directory.path().join(files::REQUESTS);
+            match Records::start(&path, Arc::clone(&self.plan), records) {
+                Ok(records) => self.records = Some(records),
+                Err(error) => self.say(&format!("cannot write {}: {error}", path.display())),
+            }
+        }
         self.header = display::header(&self.facts, &snapshot.engine);
         if let Role::Part { urls, is_first: true, .. } = &self.role {
             let of_all = RunFacts { urls: urls.clone(), ..self.facts.clone() };
@@ -218,6 +232,9 @@ impl Output {
         if let Some(Err(error)) = self.intervals.take().map(IntervalFiles::finish) {
             self.say(&format!("cannot write the files of the intervals: {error}"));
         }
+        if let Some(error) = self.records.take().and_then(|records| records.finish().error) {
+            self.say(&format!("{} is not whole: {error}", files::REQUESTS));
+        }
         let text = self.write_results(results, summary);
         if matches!(self.role, Role::Part { .. }) {
             Ok(())
@@ -291,7 +308,7 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         slo: plan.slo.clone(),
         fail_if: plan.fail_if.clone(),
         goodput: plan.goodput.clone(),
-        inference: None,
+        inference: plan.inference.as_ref().and_then(|known| inference_facts(plan, known)),
         is_untrusted_allowed: plan.config.common.allow_untrusted,
         phases: plan.phases.clone(),
         precision: plan.precision,
@@ -299,4 +316,41 @@ fn run_facts(plan: &Plan, host: &Host) -> RunFacts {
         report_dir: None,
         host: snapshot::Host::read(),
     }
+}
+
+/// What a report says of an inference run.
+fn inference_facts(plan: &Plan, known: &plan::Inference) -> Option<InferenceFacts> {
+    let run = plan.config.inference.as_ref()?;
+    let synthetic = match &run.prompts {
+        Prompts::Synthetic(synthetic) => Some(synthetic),
+        Prompts::Dataset { .. } | Prompts::Body => None,
+    };
+    let dataset = match synthetic {
+        None => format!("of {}{}", known.dataset, taken_as(&known.taken_as)),
+        Some(synthetic) => {
+            let isl = length_text(synthetic.isl);
+            let limit = run.sampling.max_tokens.map(|count| count.to_string());
+            let osl = synthetic.osl.map(length_text).or(limit);
+            let osl = osl.map_or(String::new(), |osl| format!(", {osl} out"));
+            format!("{isl} tokens in{osl}")
+        }
+    };
+    Some(InferenceFacts {
+        api: run.api.name().to_owned(),
+        model: run.sampling.model.clone().unwrap_or_default(),
+        is_streamed: run.sampling.stream,
+        includes_usage: run.sampling.include_usage,
+        tokenizer: known.counted_by.clone().unwrap_or_default(),
+        dataset,
+        prompts: known.prompts as u64,
+        is_synthetic: synthetic.is_some(),
+        is_prompt_seed_given: synthetic.is_some_and(|synthetic| synthetic.seed.is_some()),
+        prompt_seed: synthetic.map(|synthetic| plan::seed_of(synthetic, Part::Performance)),
+        draws_anew: plan.order == Order::Random,
+        defaults: run.defaults.clone(),
+    })
+}
+
+fn taken_as(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" ({text})") }
 }

@@ -6,29 +6,20 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::run::Setting;
 use super::several::{Done, Several};
 use crate::compare::{Figure, aligned, known_figures, unit_of};
 use crate::config::Config;
 use crate::display::{self, significant};
 use crate::error::Error;
 use crate::files;
-use crate::plan::Plan;
 use crate::report::printable;
 use crate::snapshot::git_sha;
 use crate::statistics::compare::mean_interval;
 use crate::statistics::{mean, median, variance};
 
-/// Runs `config` as often as it says. `plan`: what a single run of it would be.
-pub fn run(
-    config: &Config,
-    plan: &Plan,
-    is_default_directory: bool,
-    embedded: Option<SocketAddr>,
-    setting: Setting,
-) -> Result<u8, Error> {
+/// Runs `config` as often as it says.
+pub fn run(config: &Config, mut runs: Several, embedded: Option<SocketAddr>) -> Result<u8, Error> {
     let count = config.repeats as usize;
-    let mut runs = Several::begin(setting, plan, is_default_directory, count);
     for index in 0..count {
         let name = format!("run {} of {count}", index + 1);
         let folder = files::part("run", index + 1);

@@ -126,7 +126,8 @@ impl Run<'_> {
             }
             self.signals.is_waiting()
         })?;
-        self.output.begin(self.session.snapshot());
+        let records = self.session.take_records();
+        self.output.begin(self.session.snapshot(), records);
         if is_ready {
             self.session.begin();
             if self.measure() {

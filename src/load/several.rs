@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use super::HAS_PANICKED;
+use super::inference;
 use super::run::{Ended, Role, Setting, perform};
 use crate::compare::Run;
 use crate::config::{Config, ReportDir};
 use crate::display;
 use crate::error::Error;
 use crate::files;
-use crate::plan::{Phase, Plan};
+use crate::plan::{Asked, Phase, Plan};
 use crate::report::printable;
 use crate::snapshot::Totals;
 use crate::stream;
@@ -42,18 +43,22 @@ pub struct Several {
     done: Vec<Done>,
     /// What kept a run from being set up.
     error: Option<Error>,
+    /// What every run asks, unless it makes up prompts of its own.
+    asked: Option<Asked>,
     /// Of all runs, secrets masked.
     urls: Vec<String>,
     header: String,
 }
 
 impl Several {
-    /// Opens the directory of the whole, and says how long it all takes. `plan`: one of the runs.
+    /// Opens the directory of the whole, and says how long it all takes. `plan`: one of the runs,
+    /// of which there are `planned`; `asked`: what it was made of.
     pub fn begin(
         setting: Setting,
         plan: &Plan,
-        is_default_directory: bool,
         planned: usize,
+        is_default_directory: bool,
+        asked: Option<Asked>,
     ) -> Several {
         let directory = plan.report_dir.as_ref().map(|path| match is_default_directory {
             true => files::ReportDir::fresh(path),
@@ -70,6 +75,7 @@ impl Several {
             planned,
             done: Vec::new(),
             error: None,
+            asked,
             urls: plan.endpoints.clone(),
             header: String::new(),
         }
@@ -89,8 +95,8 @@ impl Several {
         let seed = config.common.seed;
         let is_first = self.done.is_empty();
         let role = Role::Part { name: name.clone(), is_first, urls: self.urls.clone() };
-        let ended = Plan::build(config, &self.setting.host, embedded)
-            .and_then(|plan| perform(plan, role, &mut self.setting));
+        let ended =
+            self.plan(config, embedded).and_then(|plan| perform(plan, role, &mut self.setting));
         match ended {
             Ok(ended) => {
                 if is_first {
@@ -103,6 +109,13 @@ impl Several {
         let is_interrupted = self.setting.signals.taken() > 0 || self.setting.signals.is_waiting();
         let has_panicked = HAS_PANICKED.load(std::sync::atomic::Ordering::Acquire);
         self.error.is_none() && !is_interrupted && !has_panicked
+    }
+
+    /// Made-up prompts are new ones in each run, unless the user chose their seed.
+    fn plan(&self, mut config: Config, embedded: Option<SocketAddr>) -> Result<Plan, Error> {
+        let fresh = inference::made_up_anew(&mut config, self.done.len() as u64)?;
+        let asked = fresh.as_ref().or(self.asked.as_ref());
+        Plan::build(config, &self.setting.host, embedded, asked)
     }
 
     /// The runs that have ended, in order.

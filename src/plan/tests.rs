@@ -22,7 +22,7 @@ fn host(cores: usize) -> Host {
 
 fn plan(line: &str, cores: usize) -> Plan {
     let embedded = Some("127.0.0.1:4321".parse().expect("an address"));
-    Plan::build(config(line), &host(cores), embedded)
+    Plan::build(config(line), &host(cores), embedded, None)
         .unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
@@ -94,7 +94,7 @@ fn a_warmup_has_the_rate_that_the_measured_phase_begins_with() {
     for (text, says) in [("0 5", "give -d"), ("0 5\nx", "line 2 is `x`")] {
         std::fs::write(&file, text).expect("a temporary file");
         let config = config(&format!("poisson http://192.0.2.1/ {series}"));
-        let error = Plan::build(config, &host(2), None).expect_err(says);
+        let error = Plan::build(config, &host(2), None, None).expect_err(says);
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains(says), "{error}");
     }
@@ -221,7 +221,7 @@ fn dates_are_those_of_the_calendar() {
 #[test]
 fn a_source_address_of_another_host_is_refused() {
     let foreign = config("http://192.0.2.1/ --source-ip 192.0.2.7");
-    let error = Plan::build(foreign, &host(2), None).expect_err("not ours");
+    let error = Plan::build(foreign, &host(2), None, None).expect_err("not ours");
     assert_eq!(error.exit_code(), 3);
     assert!(error.to_string().contains("--source-ip 192.0.2.7"), "{error}");
     assert_eq!(plan("http://127.0.0.1:9/ --source-ip 127.0.0.1", 2).connections, 64);

@@ -27,6 +27,7 @@ impl Secrets {
             texts.push(base64(pair.as_bytes()));
             texts.push(pair.clone());
         }
+        texts.extend(shape.api_key.iter().map(|Secret(key)| key.clone()));
         for url in urls {
             texts.extend(secret_parameters(url).map(str::to_owned));
         }
@@ -84,6 +85,7 @@ mod tests {
                 .map(header)
                 .into(),
             auth: Some(Secret("me:pass-word".into())),
+            api_key: Some(Secret("sk-98765".into())),
             ..RequestShape::default()
         };
         let url = Url::parse("http://u:geheim@h/?token=q-secret&x=plain").expect("valid");
@@ -94,6 +96,7 @@ mod tests {
             ("no tok-12345678 here", "no <redacted> here"),
             ("Bearer tok-12345678.", "<redacted>."),
             ("key ..-hunter2", "key <redacted>"),
+            ("Incorrect API key: sk-98765", "Incorrect API key: <redacted>"),
             ("Basic bWU6cGFzcy13b3Jk", "Basic <redacted>"),
             ("me:pass-word, pass-word", "<redacted>, <redacted>"),
             ("geheim ?token=q-secret", "<redacted> ?token=<redacted>"),

@@ -1,4 +1,5 @@
-//! The URL of an endpoint, by the grammar of [RFC 3986] for `http`, strictly: what is sent is byte
+//! The URL of an endpoint, by the grammar of [RFC 3986] for `http` and `https`,
+//! strictly: what is sent is byte
 //! for byte what was typed, so nothing is normalised, and what could not be sent as it stands is
 //! refused with what to write instead.
 //!
@@ -28,7 +29,9 @@ pub const REDACTED: &str = "<redacted>";
 pub struct Url {
     /// Name or address, without the brackets of an IPv6 literal.
     pub host: String,
-    /// Port, 80 where none was given.
+    /// The scheme is https: TLS.
+    pub is_https: bool,
+    /// Port; where none was given, 80, or 443 for https.
     pub port: u16,
     /// Path and query as typed, at least `/`; no fragment.
     pub path: String,
@@ -45,13 +48,11 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(format!("has no scheme; write http://{}", text.trim_start_matches('/')));
         };
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" => {}
-            "https" => {
-                return Err("needs TLS, which is not in this version; http:// works now".into());
-            }
-            _ => return Err(format!("has the scheme `{scheme}`; allowed: http")),
-        }
+        let is_https = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(format!("has the scheme `{scheme}`; allowed: http, https")),
+        };
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(authority_end);
@@ -61,16 +62,26 @@ impl Url {
             None => (None, authority),
         };
         let (host, port) = parse_host_port(host_port)?;
+        let port = port.unwrap_or(default_port(is_https));
         check_path(path, scheme.len() + "://".len() + authority_end)?;
         let path = if path.starts_with('/') { path.to_string() } else { format!("/{path}") };
-        Ok(Url { host, port, path, user_info })
+        Ok(Url { host, is_https, port, path, user_info })
     }
 
-    /// The value of the Host field: brackets around IPv6, the port unless it is 80.
+    /// Whether a `{{column}}` stands in path or query.
+    pub fn has_placeholders(&self) -> bool {
+        self.path.contains("{{")
+    }
+
+    /// The value of the Host field: brackets around IPv6, the port unless it is that of the scheme.
     pub fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+        if self.port == default_port(self.is_https) {
+            host
+        } else {
+            format!("{host}:{}", self.port)
+        }
     }
 
     /// The URL for screens and files: user-info and the values of secret-looking query parameters
@@ -82,7 +93,8 @@ impl Url {
             Some((path, query)) => format!("{path}?{}", redacted_query(query)),
             None => self.path.clone(),
         };
-        format!("http://{user_info}{}{path}", self.authority())
+        let scheme = if self.is_https { "https" } else { "http" };
+        format!("{scheme}://{user_info}{}{path}", self.authority())
     }
 }
 
@@ -142,8 +154,12 @@ fn parse_user_info(text: &str) -> Result<Secret, String> {
     Ok(Secret(if text.contains(':') { text } else { format!("{text}:") }))
 }
 
+fn default_port(is_https: bool) -> u16 {
+    if is_https { 443 } else { 80 }
+}
+
 /// `HOST`, `HOST:PORT`, `[IPv6]`, `[IPv6]:PORT`; the host without brackets.
-fn parse_host_port(text: &str) -> Result<(String, u16), String> {
+fn parse_host_port(text: &str) -> Result<(String, Option<u16>), String> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (literal, port) = rest.split_once(']').ok_or("has [ without ] in the host")?;
         if literal.contains('%') {
@@ -161,11 +177,11 @@ fn parse_host_port(text: &str) -> Result<(String, u16), String> {
         (host.to_string(), port)
     };
     match port.strip_prefix(':') {
-        None if port.is_empty() => Ok((host, 80)),
+        None if port.is_empty() => Ok((host, None)),
         None => Err(format!("has `{port}` after the host; allowed: :PORT")),
         // RFC 3986 allows the colon without a port.
-        Some("") => Ok((host, 80)),
-        Some(port) => Ok((host, parse_port(port)?)),
+        Some("") => Ok((host, None)),
+        Some(port) => Ok((host, Some(parse_port(port)?))),
     }
 }
 
@@ -197,11 +213,19 @@ fn check_name(host: &str) -> Result<(), String> {
 }
 
 /// pchar, `/` and `?`, well-formed percent-encoding; `[` and `]` too in the query, where every
-/// client sends them raw.
+/// client sends them raw; and `{{column}}`.
 fn check_path(text: &str, offset: usize) -> Result<(), String> {
     let bytes = text.as_bytes();
     let query_at = text.find('?').unwrap_or(text.len());
+    let mut placeholder_end = 0;
     for (at, &byte) in bytes.iter().enumerate() {
+        if at < placeholder_end {
+            continue;
+        }
+        if let Some(length) = placeholder_length(&text[at..]) {
+            placeholder_end = at + length;
+            continue;
+        }
         let is_allowed = match byte {
             b'%' => {
                 let digits = bytes.get(at + 1..at + 3);
@@ -218,6 +242,13 @@ fn check_path(text: &str, offset: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// The length of the `{{column}}` at the beginning of a text, bytes.
+fn placeholder_length(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix("{{")?;
+    let name_end = inner.find(['{', '}']).filter(|end| *end > 0)?;
+    inner[name_end..].starts_with("}}").then_some(name_end + "{{}}".len())
+}
+
 fn not_allowed(at: usize, bad: char) -> String {
     let mut utf8 = [0; 4];
     let encoded: String =
@@ -225,7 +256,8 @@ fn not_allowed(at: usize, bad: char) -> String {
     format!("has {bad:?} at position {}, which a URL must not hold; write {encoded}", at + 1)
 }
 
-fn is_unreserved(byte: u8) -> bool {
+/// A character that stands for itself anywhere in a URL.
+pub(super) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
@@ -286,6 +318,25 @@ mod tests {
     }
 
     #[test]
+    fn https_has_a_port_of_its_own() {
+        for (text, port, authority) in [
+            ("https://h", 443, "h"),
+            ("HTTPS://h:/x", 443, "h"),
+            ("https://h:443/", 443, "h"),
+            ("https://h:80/", 80, "h:80"),
+            ("http://h:443/", 443, "h:443"),
+            ("https://[::1]/", 443, "[::1]"),
+            ("https://10.0.0.2:8443/", 8443, "10.0.0.2:8443"),
+        ] {
+            let url = Url::parse(text).unwrap_or_else(|error| panic!("{text} {error}"));
+            assert_eq!(url.is_https, text.to_ascii_lowercase().starts_with("https:"), "{text}");
+            assert_eq!((url.port, url.authority().as_str()), (port, authority), "{text}");
+        }
+        let url = Url::parse("https://u:p@h:8443/a?key=x").expect("valid");
+        assert_eq!(url.redacted(), "https://<redacted>@h:8443/a?key=<redacted>");
+    }
+
+    #[test]
     fn user_info_is_decoded_and_masked() {
         for (text, decoded) in [
             ("http://u:p@h/", "u:p"),
@@ -326,8 +377,6 @@ mod tests {
             ("h", "write http://h"),
             ("localhost:8080/x", "write http://localhost:8080/x"),
             ("//h/", "write http://h/"),
-            ("https://h/", "needs TLS"),
-            ("HTTPS://h/", "needs TLS"),
             ("ftp://h/", "the scheme `ftp`"),
             ("http://", "no host"),
             ("http:///path", "no host"),
@@ -362,6 +411,23 @@ mod tests {
             let error = Url::parse(text).expect_err(text);
             assert!(error.contains(says), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_column_may_stand_in_path_and_query_and_nowhere_else() {
+        for (text, path) in [
+            ("http://h/{{a}}", "/{{a}}"),
+            ("http://h/x{{a[0]|b}}y?q={{c}}&{{d}}", "/x{{a[0]|b}}y?q={{c}}&{{d}}"),
+        ] {
+            let url = Url::parse(text).expect(text);
+            assert_eq!(url.path, path);
+            assert!(url.has_placeholders());
+        }
+        assert!(!Url::parse("http://h/a").expect("valid").has_placeholders());
+        for text in ["http://{{a}}/", "http://h/{{}}", "http://h/{{a}", "http://h/{{{a}}}"] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+        assert!(Url::parse("http://h/{{ a }}").expect_err("a blank").contains("write %20"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod embedded; // no URL: the tool's own endpoint; `serve`
 mod file; // result files, --json, secrets
 mod floor; // this host's own latency beside the result
 mod hostile; // endpoints that fail: counted, reported, never a hang
+mod inference; // models, first requests, datasets, probe
 mod interrupt; // Ctrl-C once and twice
 mod nginx; // a real server
 mod open_loop; // a schedule in real time: arrivals, connections, queues, accounting

@@ -28,7 +28,7 @@ const ROOT_FLOORS: &[(i32, &[&str])] = &[
 const SHARD_FLOORS: &[(i32, &[&str])] = &[
     (3, &["shard"]),
     (2, &["reactor", "phase", "sim", "timer"]),
-    (1, &["sys/uring", "sys/epoll", "pool", "connection", "recorder", "record", "tls"]),
+    (1, &["sys/uring", "sys/epoll", "pool", "connection", "recorder", "record"]),
     (
         0,
         &[
@@ -49,6 +49,7 @@ const SHARD_FLOORS: &[(i32, &[&str])] = &[
             "answer",
             "chunk",
             "sse",
+            "tls",
         ],
     ),
     (

@@ -22,6 +22,22 @@ pub struct Head {
     pub keep_alive: bool,
     /// Where the body ends.
     pub framing: Framing,
+    /// What the body is.
+    pub content_type: ContentType,
+}
+
+/// What `Content-Type` says, as far as answers are concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentType {
+    /// Nothing: there is no such field, or an empty one.
+    #[default]
+    None,
+    /// `text/event-stream`.
+    EventStream,
+    /// `application/json`, `text/json`, or any type that ends in `+json`.
+    Json,
+    /// Any other type.
+    Other,
 }
 
 /// How the end of a body is found (RFC 9112 6.3).
@@ -97,6 +113,7 @@ fn decide(
     let mut coding = TransferCoding::Absent;
     let mut has_close = false;
     let mut has_keep_alive = false;
+    let mut content_type = ContentType::None;
     for field in fields {
         // The length of the name rules out almost every other field without a look at its bytes.
         match field.name.len() {
@@ -105,6 +122,9 @@ fn decide(
                     has_close |= option.eq_ignore_ascii_case(b"close");
                     has_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                 }
+            }
+            12 if field.name.eq_ignore_ascii_case("content-type") => {
+                content_type = ContentType::of(field.value);
             }
             14 if field.name.eq_ignore_ascii_case("content-length") => {
                 length = length.and(field.value);
@@ -147,7 +167,26 @@ fn decide(
     // RFC 9112 9.3: `close` wins; HTTP/1.1 persists by default, HTTP/1.0 on request.
     let persists = !has_close && (version_minor >= 1 || has_keep_alive);
     let keep_alive = persists && !is_suspect && framing != Framing::UntilClose;
-    Ok(Head { status, version_minor, keep_alive, framing })
+    Ok(Head { status, version_minor, keep_alive, framing, content_type })
+}
+
+impl ContentType {
+    /// RFC 9110 8.3.1: a type in any case, then perhaps parameters, none of which matters here:
+    /// both types are UTF-8 whatever a parameter says. Of several fields the last counts.
+    fn of(value: &[u8]) -> Self {
+        let name = trim(value.split(|&byte| byte == b';').next().unwrap_or(value));
+        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        let ends_in_json = name
+            .len()
+            .checked_sub(b"+json".len())
+            .is_some_and(|at| at > 0 && name[at..].eq_ignore_ascii_case(b"+json"));
+        match name {
+            [] => Self::None,
+            _ if is("text/event-stream") => Self::EventStream,
+            _ if is("application/json") || is("text/json") || ends_in_json => Self::Json,
+            _ => Self::Other,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ mod head;
 #[cfg(test)]
 mod tests;
 
-pub use head::{Framing, Head};
+pub use head::{ContentType, Framing, Head};
 
 use self::body::{ChunkDecoder, Piece};
 use crate::limits::HEAD_BYTES_LIMIT;

@@ -23,7 +23,8 @@ impl Shard {
         let count = |state: State| self.connections.iter().filter(|c| c.state == state).count();
         assert_eq!(count(State::Idle), self.pool.idle_count(), "idle ones are in the pool");
         assert_eq!(count(State::Closed), self.pool.closed_count(), "so are closed ones");
-        assert_eq!(count(State::Connecting), self.handshakes as usize, "handshakes");
+        let handshakes = count(State::Connecting) + count(State::Securing);
+        assert_eq!(handshakes, self.handshakes as usize, "handshakes");
         assert_eq!(count(State::Queued), self.connect_queue.len(), "queue for handshakes");
         let carried = self.connections.iter().filter(|c| c.query.is_some()).count();
         assert_eq!(carried as u64, self.in_flight, "one query a slot");

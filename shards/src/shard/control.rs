@@ -399,7 +399,7 @@ impl Shard {
             let now_ns = self.now_ns;
             self.settle(&query, now_ns, |recording| recording.counters.cancelled += 1);
             match self.connections[slot as usize].state {
-                State::Busy | State::Connecting => self.close(slot),
+                State::Busy | State::Connecting | State::Securing => self.close(slot),
                 // Stays queued for its handshake, without a query.
                 _ => {}
             }

@@ -1,21 +1,72 @@
 //! Queries and connections of a shard: answered, failed; opened, reused, closed.
 
 use super::Shard;
+use super::keep::End;
 use crate::connection::{Connection, State};
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
 use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
-use crate::recorder::{Recording, Stamps};
+use crate::recorder::{Counters, Recording, Stamps};
 use crate::sys::errno_text;
 use crate::token::next_generation;
 
 /// How the bytes of one receive ended.
-enum Fed {
+pub(super) enum Fed {
     More,
-    Complete { is_clean: bool },
-    Malformed(&'static str),
+    /// `is_clean`: not a byte came behind the response.
+    Complete {
+        is_clean: bool,
+    },
+    /// The reason, with the beginning of the bytes.
+    Malformed(&'static str, Message),
+}
+
+/// What reading a response works on. Plaintext comes by here, whether it lies in a receive buffer
+/// or has been decrypted.
+pub(super) struct Reading<'a> {
+    pub(super) slot: u32,
+    pub(super) connection: &'a mut Connection,
+    pub(super) counters: &'a mut Counters,
+    pub(super) refused_body: &'a mut Option<(u32, Message)>,
+    pub(super) accept_status: (u16, u16),
+    /// Of the receive that brought the bytes.
+    pub(super) stamp_ns: u64,
+}
+
+impl Reading<'_> {
+    /// Parses bytes of a response where they lie.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Fed {
+        let Reading { connection, counters, stamp_ns, .. } = self;
+        let mut input = bytes;
+        counters.bytes_received += bytes.len() as u64;
+        if connection.first_byte_ns == 0 {
+            connection.first_byte_ns = *stamp_ns;
+        }
+        loop {
+            match connection.parser.step(&mut input, &mut connection.carry) {
+                Ok(Step::More) => return Fed::More,
+                Ok(Step::End { excess }) => return Fed::Complete { is_clean: excess == 0 },
+                Ok(Step::Interim(_)) => {
+                    counters.interim_responses += 1;
+                    // The response itself begins behind it, here or in a later receive.
+                    connection.first_byte_ns = if input.is_empty() { 0 } else { *stamp_ns };
+                }
+                Ok(Step::Head(_)) => {}
+                Ok(Step::Body(body)) => {
+                    let status = connection.parser.head().map_or(0, |head| head.status);
+                    let (low, high) = self.accept_status;
+                    if !(low..=high).contains(&status) && self.refused_body.is_none() {
+                        *self.refused_body = Some((self.slot, Message::from_wire(body)));
+                    }
+                }
+                Err(malformed) => {
+                    return Fed::Malformed(malformed.reason(), Message::from_wire(bytes));
+                }
+            }
+        }
+    }
 }
 
 impl Shard {
@@ -51,10 +102,13 @@ impl Shard {
             self.reactor.recycle(event);
             return;
         }
+        if connection.tls.is_some() && event.result > 0 {
+            return self.decrypt(event);
+        }
         match connection.state {
             // It was there before the request: the end of the stream, or bytes that nobody asked
             // for. Either way the connection had been lost when the query was bound to it.
-            State::Busy if connection.exchanges > 0 && connection.begun_in == self.turns => {
+            State::Busy if connection.was_bound_stale(self.turns) => {
                 self.reactor.recycle(event);
                 self.retry(slot);
             }
@@ -67,6 +121,10 @@ impl Shard {
                 self.pool.remove_idle(connection.target, slot);
                 self.close(slot);
             }
+            State::Securing => {
+                self.reactor.recycle(event);
+                self.handshake_ended(slot, -event.result);
+            }
             _ => self.reactor.recycle(event),
         }
     }
@@ -74,58 +132,38 @@ impl Shard {
     /// Parses the bytes of one receive in place, then gives the buffer back.
     fn feed(&mut self, event: &Event) {
         let slot = event.slot;
-        let connection = &mut self.connections[slot as usize];
-        let counters = &mut self.recording.counters;
-        let mut input = self.reactor.bytes(event);
-        let all = input;
-        counters.bytes_received += all.len() as u64;
-        if connection.first_byte_ns == 0 {
-            connection.first_byte_ns = event.stamp_ns;
-        }
-        let fed = loop {
-            match connection.parser.step(&mut input, &mut connection.carry) {
-                Ok(Step::More) => break Fed::More,
-                Ok(Step::End { excess }) => break Fed::Complete { is_clean: excess == 0 },
-                Ok(Step::Interim(_)) => {
-                    counters.interim_responses += 1;
-                    // The response itself begins behind it, here or in a later receive.
-                    connection.first_byte_ns = if input.is_empty() { 0 } else { event.stamp_ns };
-                }
-                Ok(Step::Head(_)) => {}
-                Ok(Step::Body(body)) => {
-                    let status = connection.parser.head().map_or(0, |head| head.status);
-                    let (low, high) = self.plan.accept_status;
-                    if !(low..=high).contains(&status) && self.refused_body.is_none() {
-                        self.refused_body = Some((slot, Message::from_wire(body)));
-                    }
-                }
-                Err(malformed) => break Fed::Malformed(malformed.reason()),
-            }
+        let mut reading = Reading {
+            slot,
+            connection: &mut self.connections[slot as usize],
+            counters: &mut self.recording.counters,
+            refused_body: &mut self.refused_body,
+            accept_status: self.plan.accept_status,
+            stamp_ns: event.stamp_ns,
         };
+        let fed = reading.take(self.reactor.bytes(event));
+        if let Fed::Complete { .. } = fed {
+            self.note_received_wire(event);
+        }
+        self.reactor.recycle(event);
+        self.fed(slot, fed, event.stamp_ns);
+    }
+
+    /// What follows from the bytes of a receive.
+    pub(super) fn fed(&mut self, slot: u32, fed: Fed, stamp_ns: u64) {
         match fed {
-            Fed::More => {
-                self.reactor.recycle(event);
-                if self.plan.timeouts.idle_ns > 0 {
-                    self.set_exchange_deadline(slot, event.stamp_ns);
-                }
+            Fed::More if self.plan.timeouts.idle_ns > 0 => {
+                self.set_exchange_deadline(slot, stamp_ns);
             }
-            Fed::Complete { is_clean } => {
-                self.note_received_wire(event);
-                self.reactor.recycle(event);
-                self.complete(slot, event.stamp_ns, is_clean);
-            }
-            Fed::Malformed(reason) => {
-                let excerpt = Message::from_wire(all);
-                self.reactor.recycle(event);
-                self.fail(slot, FailureKind::Malformed, || {
-                    Message::new(&format!("{reason}: {:?}", excerpt.as_str()))
-                });
-            }
+            Fed::More => {}
+            Fed::Complete { is_clean } => self.complete(slot, stamp_ns, is_clean),
+            Fed::Malformed(reason, excerpt) => self.fail(slot, FailureKind::Malformed, || {
+                Message::new(&format!("{reason}: {:?}", excerpt.as_str()))
+            }),
         }
     }
 
     /// A response is whole. `is_clean`: not a byte came behind it.
-    fn complete(&mut self, slot: u32, stamp_ns: u64, is_clean: bool) {
+    pub(super) fn complete(&mut self, slot: u32, stamp_ns: u64, is_clean: bool) {
         let connection = &mut self.connections[slot as usize];
         let head = *connection.parser.head().expect("a complete response has a head");
         let query = connection.query.take().expect("a busy connection carries a query");
@@ -159,6 +197,12 @@ impl Shard {
             }
             _ => None,
         };
+        let failure = (!is_accepted).then_some(FailureKind::Status);
+        self.keep_record(
+            &query,
+            Some(slot),
+            &End { at_ns: stamp_ns, status: head.status, failure },
+        );
         self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
             if is_accepted {
@@ -200,7 +244,7 @@ impl Shard {
     }
 
     /// The peer closed (`errno` 0) or the connection broke, while a response was awaited.
-    fn stream_ended(&mut self, slot: u32, errno: i32, stamp_ns: u64) {
+    pub(super) fn stream_ended(&mut self, slot: u32, errno: i32, stamp_ns: u64) {
         let connection = &mut self.connections[slot as usize];
         if connection.looks_stale() {
             return self.retry(slot);
@@ -214,7 +258,12 @@ impl Shard {
             };
             return self.fail(slot, kind, || Message::new(&errno_text(errno)));
         }
+        let is_cut = connection.tls.as_ref().is_some_and(|session| !session.is_closed());
         match connection.parser.end_of_stream() {
+            // Anybody on the way could have ended the connection here.
+            Ok(()) if is_cut => self.fail(slot, FailureKind::TruncatedBody, || {
+                Message::new("the connection ended without close_notify inside the response body")
+            }),
             Ok(()) => self.complete(slot, stamp_ns, false),
             Err(Eof::BeforeAnyByte) if send_errno != 0 => {
                 self.fail(slot, FailureKind::Send, || Message::new(&errno_text(send_errno)));
@@ -233,7 +282,7 @@ impl Shard {
 
     /// The reused connection had been closed by the endpoint, as it may: opens it again and sends
     /// the same query once more. Counted, never hidden, and only ever once per query.
-    fn retry(&mut self, slot: u32) {
+    pub(super) fn retry(&mut self, slot: u32) {
         self.recording.counters.connections_reused_stale += 1;
         self.recording.counters.retries += 1;
         self.disconnect(slot);
@@ -253,16 +302,22 @@ impl Shard {
     }
 
     /// The query of a slot ends in a failure, and its connection with it.
-    fn fail(&mut self, slot: u32, kind: FailureKind, message: impl FnOnce() -> Message) {
+    pub(super) fn fail(&mut self, slot: u32, kind: FailureKind, message: impl FnOnce() -> Message) {
         if self.refused_body.is_some_and(|(of, _)| of == slot) {
             self.refused_body = None;
         }
         let connection = &mut self.connections[slot as usize];
         let query = connection.query.take();
         let sent_ns = connection.sent_ns;
+        let status = connection.parser.head().map_or(0, |head| head.status);
         self.close(slot);
         if let Some(query) = query {
             let now_ns = self.now_ns;
+            self.keep_record(
+                &query,
+                Some(slot),
+                &End { at_ns: now_ns, status, failure: Some(kind) },
+            );
             self.settle(&query, now_ns, |recording| {
                 recording.counters.failed += 1;
                 recording.failures.count(kind, message);
@@ -330,17 +385,28 @@ impl Shard {
         if connection.generation != event.generation || connection.state != State::Connecting {
             return;
         }
-        self.handshakes -= 1;
-        self.wheel.set(slot, 0);
         if event.result < 0 {
+            self.handshakes -= 1;
             return self.connect_failed(slot, -event.result);
         }
-        connection.backoff_ns = 0;
         connection.exchanges = 0;
         self.recording.counters.connections_opened += 1;
         self.recording.connect.record(event.stamp_ns.saturating_sub(connection.connect_ns));
+        if self.tls[connection.target as usize].is_some() {
+            self.begin_handshake(slot, event.stamp_ns);
+        } else {
+            self.ready(slot, event.stamp_ns);
+        }
+    }
+
+    /// A connection can carry requests since `ready_ns`.
+    pub(super) fn ready(&mut self, slot: u32, ready_ns: u64) {
+        self.handshakes -= 1;
+        self.wheel.set(slot, 0);
+        let connection = &mut self.connections[slot as usize];
+        connection.backoff_ns = 0;
         if connection.query.is_some() {
-            self.begin_exchange(slot, event.stamp_ns);
+            self.begin_exchange(slot, ready_ns);
         } else {
             connection.state = State::Idle;
             let target = connection.target;
@@ -367,22 +433,41 @@ impl Shard {
             libc::EAGAIN => Message::new("the listen backlog of the unix socket is full"),
             _ => Message::new(&errno_text(errno)),
         };
+        self.back_off(slot);
+        if errno == libc::EAGAIN && self.may_wait_for_backlog(slot) {
+            return;
+        }
+        self.attempt_failed(slot, kind, message);
+    }
+
+    /// Closes the socket of a failed attempt; the slot pauses before the next one.
+    pub(super) fn back_off(&mut self, slot: u32) {
         self.disconnect(slot);
         let connection = &mut self.connections[slot as usize];
         connection.state = State::BackingOff;
         connection.backoff_ns = (connection.backoff_ns * 2).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
         let deadline_ns = self.now_ns + connection.backoff_ns;
         self.wheel.set(slot, deadline_ns);
-        if errno == libc::EAGAIN && self.may_wait_for_backlog(slot) {
-            return;
-        }
+    }
+
+    /// The query of an attempt that failed ends with it.
+    pub(super) fn attempt_failed(
+        &mut self,
+        slot: u32,
+        kind: FailureKind,
+        message: impl Fn() -> Message + Copy,
+    ) {
         let connection = &mut self.connections[slot as usize];
         let target = connection.target;
         match connection.query.take() {
-            Some(query) => self.settle(&query, self.now_ns, |recording| {
-                recording.counters.failed += 1;
-                recording.failures.count(kind, message);
-            }),
+            Some(query) => {
+                let end = End { at_ns: self.now_ns, status: 0, failure: Some(kind) };
+                self.keep_record(&query, Some(slot), &end);
+                self.settle(&query, end.at_ns, |recording| {
+                    recording.counters.failed += 1;
+                    recording.failures.count(kind, message);
+                });
+            }
             // Opened ahead, before the first phase: told with `Ready`, in no phase's figures.
             None if !self.is_ready => self.recording.failures.count(kind, message),
             None => {}
@@ -409,6 +494,7 @@ impl Shard {
         let now_ns = self.now_ns;
         while let Some(query) = self.backlog.pop(target) {
             self.count_issued();
+            self.keep_record(&query, None, &End { at_ns: now_ns, status: 0, failure: Some(kind) });
             self.settle(&query, now_ns, |recording| {
                 recording.counters.failed += 1;
                 recording.failures.count(kind, &message);
@@ -429,17 +515,19 @@ impl Shard {
     fn disconnect(&mut self, slot: u32) {
         self.make_room();
         let connection = &mut self.connections[slot as usize];
-        let is_established = matches!(connection.state, State::Busy | State::Idle);
+        let is_established =
+            matches!(connection.state, State::Busy | State::Idle | State::Securing);
         self.recording.counters.connections_closed += u64::from(is_established);
         connection.generation = next_generation(connection.generation);
         connection.carry.clear();
+        connection.tls = None;
         self.reactor.close(slot);
     }
 
     /// Closes the socket of a slot and gives the slot back.
     pub(super) fn close(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
-        if connection.state == State::Connecting {
+        if matches!(connection.state, State::Connecting | State::Securing) {
             self.handshakes -= 1;
         }
         let target = connection.target;
@@ -466,6 +554,7 @@ impl Shard {
                     self.handshakes -= 1;
                     self.connect_failed(slot, libc::ETIMEDOUT);
                 }
+                State::Securing => self.handshake_timed_out(slot),
                 State::Busy => {
                     self.recording.counters.timeouts_after_client_stall += u64::from(after_stall);
                     let request_ns = connection.request_deadline_ns;

@@ -250,16 +250,24 @@ impl Shard {
         if connection.sent_ns == 0 {
             connection.ready_ns = ready_ns;
         }
-        self.recording.counters.bytes_sent += request.range.len() as u64;
-        self.has_begun = true;
         let (generation, range) = (connection.generation, request.range.clone());
-        match &self.wire {
-            None => self.reactor.send(slot, generation, range),
-            Some(wire) => {
+        let sent_bytes = range.len() as u64;
+        match (&mut connection.tls, &self.wire) {
+            (None, None) => self.reactor.send(slot, generation, range),
+            (None, Some(wire)) => {
                 let is_sampled = wire.has(query, connection.is_retry);
                 self.reactor.send_stamped(slot, generation, range, is_sampled);
             }
+            (Some(session), _) => {
+                let plaintext = &self.plan.table.arena[range];
+                if !session.write(plaintext, self.reactor.outbox(slot)) {
+                    return self.retry(slot);
+                }
+                self.reactor.send_outbox(slot, generation);
+            }
         }
+        self.recording.counters.bytes_sent += sent_bytes;
+        self.has_begun = true;
         self.unsent.push(slot);
         if self.unsent.len() >= self.sends_per_flush() {
             self.send_now();

@@ -6,7 +6,9 @@
 //! schedule ─▶ arrivals.rs  the instants that are this shard's
 //!             issue.rs     a query is claimed or due, waits, is bound, stamped and sent
 //! events   ─▶ exchange.rs  it is answered or fails; connections come and go
+//!             secure.rs    the same through TLS: handshakes, what is decrypted
 //!             wire.rs      kernel stamps of sampled queries beside ours
+//!             keep.rs      a record of each goes to the writer, if the user wants them
 //! ```
 //!
 //! Between the start of a phase and its end the loop allocates nothing, locks nothing and formats
@@ -16,6 +18,8 @@ mod arrivals;
 mod control;
 mod exchange;
 mod issue;
+mod keep;
+mod secure;
 mod wire;
 
 use std::collections::VecDeque;
@@ -36,11 +40,13 @@ use crate::phase::{
     Command, FitSample, Goals, Live, Message, Overload, PhasePlan, Positions, Timeouts, Wait,
 };
 use crate::pool::Pool;
-use crate::query::RequestTable;
+use crate::query::{RequestTable, Target};
 use crate::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig, ReactorCounters};
+use crate::record::RecordSink;
 use crate::recorder::Recording;
 use crate::sys::affinity;
 use crate::timer::Dispatch;
+use crate::tls::TlsTarget;
 use crate::wheel::Wheel;
 
 use arrivals::{Arrivals, Ring};
@@ -78,6 +84,12 @@ pub struct ShardPlan {
     pub wire_stamps: Option<u32>,
 }
 
+impl ShardPlan {
+    fn has_tls(&self) -> bool {
+        self.table.targets.iter().any(|target| target.tls.is_some())
+    }
+}
+
 /// A shard's ends of the channels to control.
 #[derive(Debug)]
 pub struct Link {
@@ -93,6 +105,8 @@ pub struct Link {
     pub peers: Vec<Arc<Live>>,
     /// Due entries from the timer core, if there is one.
     pub dispatches: Option<Consumer<Dispatch>>,
+    /// Where a record of each query goes, if they are kept.
+    pub records: Option<RecordSink>,
 }
 
 /// A phase: the running one, or one that has yet to begin.
@@ -165,6 +179,8 @@ pub struct Shard {
     connections: Box<[Connection]>,
     pool: Pool,
     wheel: Wheel,
+    /// TLS to each target, with the sessions of this shard.
+    tls: Box<[Option<TlsTarget>]>,
     plan: ShardPlan,
     link: Link,
     /// The stamp of the last turn: the time that decisions of the loop are based on.
@@ -220,7 +236,12 @@ pub fn spawn(plan: ShardPlan, link: Link) -> std::io::Result<JoinHandle<()>> {
             clock: plan.clock,
             wire_stamps: plan.wire_stamps.is_some(),
         };
-        match Reactor::new(&config, &plan.table.targets) {
+        let is_stamped_tls = plan.wire_stamps.is_some() && plan.has_tls();
+        let reactor = match is_stamped_tls {
+            false => Reactor::new(&config, &plan.table.targets),
+            true => Err(WIRE_STAMPS_TLS.to_owned()),
+        };
+        match reactor {
             Ok(reactor) => Shard::new(ShardPlan { core, ..plan }, link, reactor).run(),
             Err(reason) => {
                 let _ = link.messages.send(Message::Refused { shard: plan.index, reason });
@@ -234,6 +255,8 @@ impl Shard {
     pub fn new(plan: ShardPlan, mut link: Link, reactor: Reactor) -> Shard {
         let targets = plan.table.targets.len() as u32;
         let slots = plan.slots_per_target * targets;
+        assert!(!plan.has_tls() || reactor.report().name != "sim", "TLS needs a real endpoint");
+        let own_sessions = |target: &Target| target.tls.as_ref().map(TlsTarget::with_own_sessions);
         let now_ns = reactor.now_ns();
         let mut recording = Box::<Recording>::default();
         recording.begin(NO_PHASE, now_ns);
@@ -243,6 +266,7 @@ impl Shard {
                 .collect(),
             pool: Pool::new(targets, plan.slots_per_target),
             wheel: Wheel::new(slots, now_ns),
+            tls: plan.table.targets.iter().map(own_sessions).collect(),
             now_ns,
             turns: 0,
             active: None,
@@ -442,6 +466,9 @@ struct Turn {
     events: usize,
 }
 
+/// Why stamps of the kernel and TLS do not go together.
+pub const WIRE_STAMPS_TLS: &str = "--wire-stamps stamps bytes of a request, and TLS sends others: \
+    measure http:// or leave it out";
 /// With so much time until the next instant the schedule is drawn ahead, a few entries a turn.
 const DRAW_AHEAD_NS: u64 = 2_000;
 const DRAWS_PER_TURN: usize = 4;

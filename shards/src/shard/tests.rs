@@ -16,6 +16,7 @@ use crate::phase::{
 };
 use crate::query::{Address, Request, RequestTable, Target};
 use crate::reactor::{EngineChoice, Reactor};
+use crate::record::RecordSink;
 use crate::recorder::{Counters, Instant, Parts, Recording, Series};
 use crate::schedule::{Arrival, hash_of};
 use crate::sim::{Sim, SimEndpoint};
@@ -213,12 +214,14 @@ pub(super) struct Setup {
     pub(super) spares: usize,
     pub(super) peers: Vec<Arc<Live>>,
     pub(super) dispatches: Option<Consumer<Dispatch>>,
+    pub(super) records: Option<RecordSink>,
 }
 
 impl Setup {
     pub(super) fn new(plan: ShardPlan, endpoint: SimEndpoint, phases: Vec<PhasePlan>) -> Setup {
         let (script, peers) = (vec![], vec![]);
-        Setup { plan, endpoint, phases, script, spares: 8, peers, dispatches: None }
+        let (dispatches, records) = (None, None);
+        Setup { plan, endpoint, phases, script, spares: 8, peers, dispatches, records }
     }
 
     pub(super) fn run(self) -> (Ready, Vec<Totals>) {
@@ -247,6 +250,7 @@ impl Setup {
             live: Arc::default(),
             peers: self.peers,
             dispatches: self.dispatches,
+            records: self.records,
         };
         Shard::new(self.plan, link, Reactor::Sim(Box::new(sim))).run();
         let ready = collect(&messages, &mut totals);
@@ -453,6 +457,7 @@ fn exit_ends_a_sleeping_shard_at_once() {
             live: Arc::default(),
             peers: vec![],
             dispatches: None,
+            records: None,
         };
         let plan = ShardPlan { engine, connections_per_target: 0, ..shard_plan(1) };
         let thread = super::spawn(plan, link).expect("a thread");

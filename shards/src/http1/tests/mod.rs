@@ -1,6 +1,7 @@
 //! What the tests of this module share: [`decode`] drives the parser over any cuts, and an
 //! [`Outcome`] is what came out, comparable with the corpus and with the [`oracle`].
 
+mod content_type;
 mod corpus;
 mod generated;
 mod limits;
@@ -8,7 +9,7 @@ mod oracle;
 
 use std::fmt::{self, Write as _};
 
-use super::{Carry, Eof, Framing, Head, Malformed, ResponseParser, Step};
+use super::{Carry, ContentType, Eof, Framing, Head, Malformed, ResponseParser, Step};
 
 /// One response as its consumer saw it, the stream having ended behind the last byte.
 #[derive(Clone, Debug, PartialEq, Eq)]

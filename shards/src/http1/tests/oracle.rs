@@ -1,7 +1,7 @@
 //! An independent decoder: the whole stream at once, no state kept, no speed wanted, and neither
 //! httparse nor anything of the parser behind it. Where it agrees, two readings of RFC 9112 agree.
 
-use super::{End, Eof, Framing, Head, Outcome};
+use super::{ContentType, End, Eof, Framing, Head, Outcome};
 use crate::limits::{HEAD_BYTES_LIMIT, HEAD_FIELDS_LIMIT};
 
 const BAD: End = End::Malformed(None);
@@ -182,7 +182,17 @@ fn semantics(
     if !codings.is_empty() && (!lengths.is_empty() || version_minor == 0) {
         keep_alive = false;
     }
-    Some(Head { status, version_minor, keep_alive, framing })
+    let content_type = list("content-type").last().map_or(ContentType::None, |value| {
+        let name = value.split(';').next().unwrap().trim_matches([' ', '\t']);
+        match name {
+            "" => ContentType::None,
+            "text/event-stream" => ContentType::EventStream,
+            "application/json" | "text/json" => ContentType::Json,
+            _ if name.len() > 5 && name.ends_with("+json") => ContentType::Json,
+            _ => ContentType::Other,
+        }
+    });
+    Some(Head { status, version_minor, keep_alive, framing, content_type })
 }
 
 fn is_text(bytes: &[u8]) -> bool {

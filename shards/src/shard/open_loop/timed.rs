@@ -132,6 +132,7 @@ fn phase_ends_only_when_the_timer_has_let_go_of_it() {
         live: Arc::default(),
         peers: vec![],
         dispatches: Some(consumer),
+        records: None,
     };
     let sim = Sim::new(1, SimEndpoint::default(), unbounded().0);
     let mut shard = Shard::new(shard_plan(1), link, Reactor::Sim(Box::new(sim)));

@@ -1,0 +1,128 @@
+//! Chunks that repeat the text so far: what in them is new.
+//!
+//! SGLang's `/generate` sends them by design, others by mistake. They are told from chunks with
+//! new text only by what they say: from the first chunk on, each begins with all of the one before.
+
+/// The text of the chunk before, as long as it matters.
+#[derive(Clone, Debug)]
+pub(super) struct Repeated {
+    state: State,
+    /// As it stood on the wire.
+    before: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// By design, as far as the chunks have shown; whether they have.
+    Presumed {
+        was_seen: bool,
+    },
+    /// So many bytes were repeated.
+    Suspected(usize),
+    Certain,
+    Never,
+}
+
+impl Repeated {
+    pub(super) fn new() -> Repeated {
+        Repeated { state: State::Never, before: Vec::with_capacity(BUFFER_BYTES) }
+    }
+
+    /// A new answer; `is_design`: its chunks should repeat.
+    pub(super) fn begin(&mut self, is_design: bool) {
+        self.before.clear();
+        self.before.shrink_to(BUFFER_BYTES_KEPT);
+        self.state =
+            if is_design { State::Presumed { was_seen: false } } else { State::Suspected(0) };
+    }
+
+    /// Whether chunks repeat the text so far, of which there is no doubt any more.
+    pub(super) fn is_certain(&self) -> bool {
+        matches!(self.state, State::Certain | State::Presumed { was_seen: true })
+    }
+
+    /// Whether a chunk stands for all of the text so far.
+    pub(super) fn is_whole_text(&self) -> bool {
+        matches!(self.state, State::Certain | State::Presumed { .. })
+    }
+
+    /// A chunk that has no text to compare: they do not repeat.
+    pub(super) fn give_up(&mut self) {
+        self.state = State::Never;
+    }
+
+    /// Takes the text of the next chunk, which is not empty. Whether something in it is new.
+    #[inline]
+    pub(super) fn is_new(&mut self, raw: &[u8]) -> bool {
+        self.state == State::Never || self.compare(raw)
+    }
+
+    fn compare(&mut self, raw: &[u8]) -> bool {
+        let repeated_bytes = self.before.len();
+        let begins_alike = raw.starts_with(&self.before);
+        let is_longer = raw.len() > repeated_bytes;
+        let is_first = repeated_bytes == 0;
+        let is_new = !begins_alike || is_longer;
+        self.state = match self.state {
+            // Its beginning may be mended while it grows, but it does not shrink.
+            State::Presumed { .. } if raw.len() < repeated_bytes => State::Never,
+            State::Presumed { was_seen } => {
+                State::Presumed { was_seen: was_seen || (begins_alike && !is_first) }
+            }
+            State::Suspected(0) if is_first => State::Suspected(0),
+            State::Suspected(bytes) if begins_alike && is_longer => match bytes + repeated_bytes {
+                CERTAIN_BYTES.. => State::Certain,
+                bytes => State::Suspected(bytes),
+            },
+            State::Suspected(_) | State::Never => State::Never,
+            State::Certain => State::Certain,
+        };
+        if begins_alike {
+            self.before.extend_from_slice(&raw[repeated_bytes..]);
+        } else {
+            self.before.clear();
+            self.before.extend_from_slice(raw);
+        }
+        is_new
+    }
+}
+
+/// Repeated bytes that are no coincidence. Two chunks that happen to be alike, as in "ha" "haha",
+/// have less; a text so far has more after a few chunks.
+const CERTAIN_BYTES: usize = 16;
+const BUFFER_BYTES: usize = 256;
+/// Room that is kept from one answer to the next.
+const BUFFER_BYTES_KEPT: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn news(is_design: bool, chunks: &[&str]) -> (Vec<bool>, bool) {
+        let mut repeated = Repeated::new();
+        repeated.begin(is_design);
+        let news = chunks.iter().map(|chunk| repeated.is_new(chunk.as_bytes())).collect();
+        (news, repeated.is_certain())
+    }
+
+    #[test]
+    fn repetition_is_found_where_it_is_no_coincidence() {
+        let so_far =
+            ["The capital of France", "The capital of France is", "The capital of France is"];
+        assert_eq!(news(false, &so_far), (vec![true, true, false], true));
+        let letters = ["a", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefg"];
+        assert_eq!(news(false, &letters), ([vec![true; 7], vec![false]].concat(), true));
+        assert_eq!(news(false, &["ha", "haha", "ha", "ha"]), (vec![true; 4], false));
+        assert_eq!(news(false, &["ha", "ha"]).1, false);
+        let words = ["The capital of France", " is", "The capital of France is Paris"];
+        assert_eq!(news(false, &words), (vec![true; 3], false), "the relation broke once");
+    }
+
+    #[test]
+    fn what_repeats_by_design_may_be_mended_but_not_shrink() {
+        assert_eq!(news(true, &["a", "a", "ab"]), (vec![true, false, true], true));
+        assert_eq!(news(true, &["ab?", "abc", "abcd"]), (vec![true, true, true], true));
+        assert_eq!(news(true, &["abc", "d", "d"]), (vec![true, true, true], false));
+        assert_eq!(news(true, &["abc"]), (vec![true], false), "one chunk repeats nothing");
+    }
+}

@@ -1,0 +1,235 @@
+//! What an inference run asks: rows, put into requests, and what is known of them.
+//!
+//! Rows are read or made up before the plan, by [`crate::load`], which may ask the endpoint for its
+//! models and its tokenizer; the plan turns them into the request table.
+
+use std::net::SocketAddr;
+
+use loadgen_shards::answer::AnswerPlan;
+use loadgen_shards::query::RequestTable;
+
+use crate::api::Api;
+use crate::config::inference::{Inference as Typed, Prompts, Synthetic};
+use crate::config::{Config, Keep, RateShape, Warmup, unit};
+use crate::dataset::{Dataset, Length, TargetLine};
+use crate::error::Error;
+use crate::request::{self, Rows};
+
+/// What was read or made up for a run.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// Rows, for bodies that name them.
+    Rows(AskedRows),
+    /// Requests as they stand.
+    Targets(Vec<TargetLine>),
+}
+
+/// Rows of a run.
+#[derive(Clone, Debug, Default)]
+pub struct AskedRows {
+    /// The rows, those of the warm-up first.
+    pub dataset: Dataset,
+    /// How many of them are of the warm-up alone; 0: it has the same as the load.
+    pub warmup: usize,
+    /// Who counted the tokens of prompts, in words; `None`: nobody.
+    pub counted_by: Option<String>,
+}
+
+/// What is known of the rows of a run beside what was typed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inference {
+    /// Name of the dataset, `synthetic` for prompts that were made up, `body` for that of `-b`.
+    pub dataset: String,
+    /// Distinct prompts of the measured phase.
+    pub prompts: usize,
+    /// Rows that were left out as bad.
+    pub skipped: u64,
+    /// What was wrong with the first of them.
+    pub first_skipped: Option<String>,
+    /// What the columns were taken for.
+    pub taken_as: String,
+    /// Who counted the tokens of prompts, in words; `None`: nobody but the endpoint.
+    pub counted_by: Option<String>,
+}
+
+impl Inference {
+    /// Of a run.
+    pub fn new(rows: &AskedRows) -> Inference {
+        Inference {
+            dataset: rows.dataset.name.clone(),
+            prompts: rows.dataset.samples.len() - rows.warmup,
+            skipped: rows.dataset.skipped,
+            first_skipped: rows.dataset.first_skipped.clone(),
+            taken_as: rows.dataset.taken_as.clone(),
+            counted_by: rows.counted_by.clone(),
+        }
+    }
+}
+
+/// The part of a run that prompts are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Untracked.
+    Warmup,
+    /// Measured.
+    Performance,
+}
+
+/// Seed of made-up prompts: the user's, the same for all runs and phases, else one of this
+/// invocation, point and phase, as a prompt that is sent again measures a cache.
+pub fn seed_of(synthetic: &Synthetic, part: Part) -> u64 {
+    synthetic.seed.unwrap_or_else(|| {
+        let place = 2 * synthetic.point + u64::from(part == Part::Warmup);
+        // 53 bits: a number that every reader of JSON keeps exactly.
+        loadgen_shards::schedule::mix64(synthetic.drawn_seed ^ place) >> 11
+    })
+}
+
+/// How many prompts to make up for a part of the run: one for each request, as far as that is
+/// known, within limits.
+pub fn prompts_wanted(config: &Config, synthetic: &Synthetic, part: Part) -> usize {
+    let (requests, length_ns) = match (part, config.warmup) {
+        (Part::Performance, _) => (config.requests, config.duration_ns),
+        (Part::Warmup, Some(Warmup::Requests(count))) => (Some(count), None),
+        (Part::Warmup, Some(Warmup::Time(ns))) => (None, Some(ns)),
+        (Part::Warmup, None) => return 0,
+    };
+    let rate = config.arrivals.as_ref().and_then(|arrivals| match &arrivals.rate {
+        RateShape::Constant(rate) => Some(*rate),
+        RateShape::Ramp { from, to, .. } => Some(from.max(*to)),
+        RateShape::Series { .. } => None,
+    });
+    // Arrivals are random: some more than expected.
+    let by_rate = rate.zip(length_ns).map(|(rate, ns)| {
+        let expected = rate * ns as f64 / unit::NS_PER_S as f64;
+        (expected + 4.0 * expected.sqrt()).ceil() as u64 + 1
+    });
+    let known = requests.into_iter().chain(by_rate).min();
+    let wanted = known.map_or(PROMPTS_UNKNOWN, |count| count.min(PROMPTS_MAX)).max(1);
+    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+    synthetic.count.unwrap_or(wanted)
+}
+
+/// The table of a run that asks.
+pub fn table(
+    config: &Config,
+    embedded: Option<SocketAddr>,
+    asked: &Asked,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<RequestTable, Error> {
+    match (asked, &config.inference) {
+        (Asked::Targets(lines), _) => {
+            request::table_of_targets(config, lines, &AnswerPlan::PLAIN, progress)
+        }
+        (Asked::Rows(rows), Some(run)) => {
+            let samples = &rows.dataset.samples;
+            let answers = answers(config, run);
+            if !matches!(run.prompts, Prompts::Body) {
+                let rows = Rows { api: run.api, sampling: &run.sampling, samples };
+                return request::table_of_rows(config, embedded, &rows, &answers, progress);
+            }
+            // The body is sent as it is, to the place of its kind.
+            let mut config = config.clone();
+            for url in &mut config.urls {
+                url.path = run
+                    .api
+                    .endpoint_path(&url.path)
+                    .map_err(|why| Error::usage(format!("URL `{}` {why}", url.redacted())))?;
+            }
+            let rows = Rows { api: Api::Raw, sampling: &run.sampling, samples };
+            request::table_of_rows(&config, embedded, &rows, &answers, progress)
+        }
+        (Asked::Rows(_), None) => request::table(config, embedded),
+    }
+}
+
+/// How answers are read.
+fn answers(config: &Config, run: &Typed) -> AnswerPlan {
+    let format = run.api.answer_format(run.response_field.as_deref());
+    let longest = match &run.prompts {
+        Prompts::Synthetic(Synthetic { osl: Some(osl), .. }) => longest(*osl),
+        _ => run.sampling.max_tokens.unwrap_or(CHUNKS_UNKNOWN),
+    };
+    AnswerPlan {
+        format,
+        is_lenient: run.is_lenient,
+        keeps_text: config.records == Keep::Texts,
+        chunks_expected: (longest as usize).min(CHUNKS_MAX),
+        ..AnswerPlan::PLAIN
+    }
+}
+
+/// Tokens of an answer at most, roughly.
+fn longest(length: Length) -> u32 {
+    match length {
+        Length::Fixed(count) => count,
+        Length::Uniform { max, .. } => max,
+        Length::Normal { mean, std_dev } | Length::LogNormal { mean, std_dev } => {
+            (mean + 4.0 * std_dev) as u32
+        }
+    }
+}
+
+/// Prompts where the number of requests is not known before: a closed loop for a time.
+const PROMPTS_UNKNOWN: u64 = 10_000;
+/// Prompts where it is: more would be sent again.
+const PROMPTS_MAX: u64 = 100_000;
+/// Chunks of an answer without a limit.
+const CHUNKS_UNKNOWN: u32 = 512;
+/// Room for chunks that is taken before.
+const CHUNKS_MAX: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::config;
+
+    fn synthetic(line: &str) -> (Config, Synthetic) {
+        let config = config(line);
+        match config.inference.clone().expect("an inference run").prompts {
+            Prompts::Synthetic(synthetic) => (config, synthetic),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn prompts_differ_by_invocation_point_and_phase_unless_the_user_says_so() {
+        let (_, synthetic) = synthetic("http://h/v1");
+        let seed = |drawn_seed, point, part| {
+            seed_of(&Synthetic { drawn_seed, point, ..synthetic.clone() }, part)
+        };
+        let mut seeds = Vec::new();
+        for drawn in [1, 2] {
+            for point in [0, 1] {
+                seeds.push(seed(drawn, point, Part::Warmup));
+                seeds.push(seed(drawn, point, Part::Performance));
+            }
+        }
+        let count = seeds.len();
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), count, "{seeds:?}");
+        let (_, given) = self::synthetic("http://h/v1 --prompt-seed 7");
+        let given = Synthetic { drawn_seed: 9, point: 3, ..given };
+        assert_eq!(seed_of(&given, Part::Warmup), 7);
+        assert_eq!(seed_of(&given, Part::Performance), 7);
+    }
+
+    #[test]
+    fn there_is_a_prompt_for_each_request_as_far_as_that_is_known() {
+        for (line, warmup, performance) in [
+            ("http://h/v1 -n 77", 0, 77),
+            ("http://h/v1 -n 77 --warmup 5", 5, 77),
+            ("http://h/v1 -d 5s", 0, 10_000),
+            ("http://h/v1 -n 5M", 0, 100_000),
+            ("http://h/v1 -n 500k --prompts 200k", 0, 200_000),
+            ("poisson http://h/v1 -R 100 -d 1s --warmup 4s", 481, 141),
+            ("poisson http://h/v1 -R 100 -d 10s -n 50", 0, 50),
+        ] {
+            let (config, synthetic) = synthetic(line);
+            let wanted = |part| prompts_wanted(&config, &synthetic, part);
+            assert_eq!(wanted(Part::Performance), performance, "{line}");
+            assert_eq!(wanted(Part::Warmup), warmup, "{line}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Requests beside the load, against a server of a few lines.
