@@ -101,7 +101,7 @@ fn every_wrong_value_is_named_with_its_flag_and_what_is_allowed() {
         (["-H", "no colon here"], "-H", "Name: value"),
         (["--abort-if", "p99"], "--abort-if", "shell"),
         (["--abort-if", "p99:5ms"], "--abort-if", "must not"),
-        (["--abort-if", "itl.p99>5ms"], "--abort-if", "tpot"),
+        (["--abort-if", "itl.p99>5ms"], "--abort-if", "one thing in each tool"),
         (["--report-dir", ""], "--report-dir", "none"),
     ] {
         let error = config(&["http://h/", line[0], line[1]]).expect_err(line[1]);
@@ -135,7 +135,7 @@ fn wrong_ends_orders_and_goals_are_named_too() {
         (["--wire-stamps", "1/0"], "--wire-stamps", "at least 1"),
         (["--wire-stamps", "1/x"], "--wire-stamps", "at least 1"),
         (["--slo", "p99"], "--slo", "shell"),
-        (["--slo", "ttft:5ms"], "--slo", "needs a statistic"),
+        (["--slo", "itl.p99:5ms"], "--slo", "one thing in each tool"),
         (["--slo", "lateness.p99:5us"], "--slo", "closed loop"),
         (["--slo", "goodput:95%"], "--slo", "--goodput"),
         (["--fail-if", "p99"], "--fail-if", "shell"),
@@ -143,7 +143,7 @@ fn wrong_ends_orders_and_goals_are_named_too() {
         (["--fail-if", "achieved<0.99*target"], "--fail-if", "closed loop"),
         (["--abort-if", "pool_wait.p99>1s"], "--abort-if", "closed loop"),
         (["--abort-if", "offered<5"], "--abort-if", "closed loop"),
-        (["--goodput", "itl:5ms"], "--goodput", "ttft"),
+        (["--goodput", "itl:5ms"], "--goodput", "a goal for `itl`"),
         (["--goodput", ""], "--goodput", "latency, service, ttfb"),
     ] {
         let error = config(&["http://h/", line[0], line[1]]).expect_err(line[1]);

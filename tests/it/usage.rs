@@ -83,7 +83,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["SERVER", "--precision", "p99:5%"], &["--precision", "-d auto"]),
     (&["SERVER", "--slo", "lateness.p99:1ms"], &["--slo", "lateness.p99:1ms", "closed loop"]),
     (&["SERVER", "--fail-if", "p99"], &["--fail-if", "p99", "shell"]),
-    (&["SERVER", "--goodput", "itl:5ms"], &["--goodput", "itl", "tpot"]),
+    (&["SERVER", "--goodput", "itl:5ms"], &["--goodput", "itl", "ttft"]),
     (&["SERVER", "--cacert", "ca.pem"], &["--cacert", "https://"]),
     (&["SERVER", "--api", "grpc"], &["--api", "`grpc`", "openai-completions", "sglang"]),
     (&["SERVER", "--api-key", "sk-1"], &["--api-key", "@FILE", "OPENAI_API_KEY"]),
