@@ -8,6 +8,7 @@ mod argv;
 mod flags;
 mod help;
 mod later;
+mod serve;
 
 use std::ffi::OsString;
 
@@ -19,6 +20,7 @@ use crate::error::Error;
 
 pub use flags::{Common, CompareFlags, LoadFlags, ServeFlags};
 pub use later::WORKS_NOW;
+pub use serve::ServeInferenceFlags;
 
 /// What a command line asks for.
 #[derive(Clone, Debug)]
@@ -599,6 +601,7 @@ mod tests {
                 assert_eq!(serve.flags.listen.as_deref(), Some("127.0.0.1:9"));
                 assert_eq!(serve.flags.body_bytes.as_deref(), Some("1k"));
                 assert_eq!(serve.flags.delay.as_deref(), Some("5ms"));
+                assert_eq!(serve.flags.inference.given().count(), 0);
             }
             other => panic!("{other:?}"),
         }

@@ -16,11 +16,12 @@ mod value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use loadgen_bench::InferenceConfig;
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
 
-use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve};
+use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve, ServeInferenceFlags};
 use crate::cores::{self, CoreRequest, TimerRequest};
 use crate::error::{Error, shown};
 use crate::expression::{Expression, RequestGoal};
@@ -192,6 +193,8 @@ pub struct ServeConfig {
     pub body_bytes: usize,
     /// Time between a request and its response, ns.
     pub delay_ns: u64,
+    /// The inference paths; `None`: there are none.
+    pub inference: Option<InferenceConfig>,
 }
 
 impl Config {
@@ -433,6 +436,7 @@ impl ServeConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             body_bytes: 100,
             delay_ns: 0,
+            inference: None,
         }
     }
 
@@ -442,8 +446,10 @@ impl ServeConfig {
         let listen = flags.listen.as_deref().unwrap_or(LISTEN);
         let size = flags.body_bytes.as_deref().unwrap_or("100");
         let delay = flags.delay.as_deref().unwrap_or("0");
+        let common = CommonConfig::from_cli(common)?;
         Ok(ServeConfig {
-            common: CommonConfig::from_cli(common)?,
+            inference: Some(inference_served(&flags.inference, common.seed)?),
+            common,
             listen: parse("--listen", listen, LISTEN_FORM, |text| text.parse().ok())?,
             body_bytes: parse(
                 "--body-bytes",
@@ -456,6 +462,16 @@ impl ServeConfig {
             delay_ns: parse("--delay", delay, unit::TIME_FORM, unit::time_ns)?,
         })
     }
+}
+
+/// The inference paths of `serve`.
+fn inference_served(flags: &ServeInferenceFlags, seed: u64) -> Result<InferenceConfig, Error> {
+    let mut config = InferenceConfig { crlf: flags.crlf, seed, ..InferenceConfig::default() };
+    for (flag, text) in flags.given() {
+        let set = config.set(flag, text).expect("each flag of serve is one of the endpoint's");
+        set.map_err(|form| Error::value(flag, text, form))?;
+    }
+    Ok(config)
 }
 
 impl RequestShape {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::serve::ServeInferenceFlags;
 use super::{LoadCommand, help};
 
 /// Flags of every command; they work before and after it.
@@ -217,6 +218,9 @@ pub struct ServeFlags {
     /// Time between a request and its response [default: 0]
     #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,
+    /// Of the inference paths.
+    #[command(flatten)]
+    pub inference: ServeInferenceFlags,
 }
 
 /// The name of a flag as typed, from clap's name of it.

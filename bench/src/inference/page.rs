@@ -92,11 +92,8 @@ pub(crate) fn metrics(counts: InferenceCounts) -> String {
 pub(crate) fn models(config: &InferenceConfig) -> String {
     let model = json_string(config.model.as_deref().unwrap_or(MODEL));
     let owner = match config.profile {
-        Profile::Vllm => "vllm",
-        Profile::Sglang => "sglang",
-        Profile::Tgi => "tgi",
-        Profile::LlamaCpp => "llamacpp",
         Profile::OpenAi => "system",
+        profile => profile.name(),
     };
     let max_context = config.max_context;
     format!(

@@ -83,15 +83,22 @@ pub(crate) enum Framing {
 }
 
 impl Profile {
+    const ALL: [Profile; 5] =
+        [Profile::Vllm, Profile::Sglang, Profile::Tgi, Profile::LlamaCpp, Profile::OpenAi];
+
     pub(crate) fn parse(text: &str) -> Option<Profile> {
-        Some(match text {
-            "vllm" => Profile::Vllm,
-            "sglang" => Profile::Sglang,
-            "tgi" => Profile::Tgi,
-            "llamacpp" => Profile::LlamaCpp,
-            "openai" => Profile::OpenAi,
-            _ => return None,
-        })
+        Profile::ALL.into_iter().find(|profile| profile.name() == text)
+    }
+
+    /// As flags say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Vllm => "vllm",
+            Profile::Sglang => "sglang",
+            Profile::Tgi => "tgi",
+            Profile::LlamaCpp => "llamacpp",
+            Profile::OpenAi => "openai",
+        }
     }
 
     /// What stands before the payload of an event.
