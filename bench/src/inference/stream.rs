@@ -111,9 +111,9 @@ impl Whole {
             return Step::Wait(self.due_ns);
         }
         if out.is_empty() {
-            *out = std::mem::take(&mut self.bytes)
+            *out = std::mem::take(&mut self.bytes);
         } else {
-            out.append(&mut self.bytes)
+            out.append(&mut self.bytes);
         }
         if self.is_cut { Step::Cut } else { Step::Done }
     }
