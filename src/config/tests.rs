@@ -44,7 +44,7 @@ fn defaults_are_those_of_the_documentation() {
 
 #[test]
 fn every_inference_flag_of_serve_reaches_the_endpoint() {
-    let line = "serve --profile tgi --model m --ttft 1 --itl 1 --chunks 1 --tokens-per-chunk 1 \
+    let line = "serve --profile tgi --ttft 1 --itl 1 --chunks 1 --tokens-per-chunk 1 \
                 --reasoning-tokens 1 --max-context 1 --ping 1 --crlf --fail-rate 1 \
                 --fail-status 503 --error-in-stream-rate 1 --truncate-rate 1 --stall 1 \
                 --stall-rate 1 --stall-after 1 --close-after 1 --seed 7";
