@@ -79,6 +79,11 @@ impl EventReader {
         self.mark_bytes = 0;
     }
 
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.line.capacity() + self.data.capacity() + self.kind.capacity()
+    }
+
     /// Whether the bytes so far end inside an event, or inside a line. Had the stream ended here,
     /// these would be lost.
     pub fn is_inside_event(&self) -> bool {
@@ -394,10 +399,10 @@ mod tests {
             (b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\ndata: b\n\n", &[("", "b")]),
             (b"\xef\xbbdata: a\n\ndata: b\n\n", &[("", "b")]),
             (b": note\n\n:\n\ndata: a\n: in between\n\n", &[("", "a")]),
-            (b"event: error\nid: 7\nretry: 10\ndata: a\n\ndata: b\n\n", &[
-                ("error", "a"),
-                ("", "b"),
-            ]),
+            (
+                b"event: error\nid: 7\nretry: 10\ndata: a\n\ndata: b\n\n",
+                &[("error", "a"), ("", "b")],
+            ),
             (b"event: a\nevent: b\ndata: 1\nevent: c\n\n", &[("c", "1")]),
             (b"event: ping\n\ndata: a\n\n", &[("", "a")]),
             (b"event\ndata\n\ndata:\n\n", &[("", ""), ("", "")]),

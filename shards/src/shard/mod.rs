@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender};
 use rtrb::Consumer;
 
+use crate::answer::{Answer, AnswerFormat};
 use crate::clock::Calibration;
 use crate::connection::Connection;
 use crate::cpu::{CpuMeter, CpuUse};
@@ -168,6 +169,8 @@ impl Area {
 pub struct Shard {
     reactor: Reactor,
     connections: Box<[Connection]>,
+    /// Read the answers of an inference endpoint, one for each slot; empty for plain HTTP.
+    answers: Box<[Answer]>,
     pool: Pool,
     wheel: Wheel,
     plan: ShardPlan,
@@ -246,6 +249,10 @@ impl Shard {
             connections: (0..slots)
                 .map(|slot| Connection::new(slot / plan.slots_per_target))
                 .collect(),
+            answers: match plan.table.answers.format {
+                AnswerFormat::Plain => Box::default(),
+                _ => (0..slots).map(|_| Answer::new(&plan.table.answers)).collect(),
+            },
             pool: Pool::new(targets, plan.slots_per_target),
             wheel: Wheel::new(slots, now_ns),
             now_ns,
@@ -455,6 +462,8 @@ const NO_PHASE: u32 = u32::MAX;
 /// How often a shard looks for what comes from control without a wake-up.
 const CONTROL_POLL_NS: u64 = 20_000_000;
 
+#[cfg(test)]
+mod answered;
 #[cfg(test)]
 mod chaos;
 #[cfg(test)]
