@@ -127,4 +127,3 @@ pub struct TlsFlags {
     #[arg(short = 'k', long, help_heading = "TLS")]
     pub insecure: bool,
 }
-
