@@ -14,6 +14,7 @@ use crate::sys::errno_text;
 use crate::token::next_generation;
 
 /// How the bytes of one receive ended.
+#[derive(Clone, Copy)]
 pub(super) enum Fed {
     More,
     /// `is_clean`: not a byte came behind the response.
