@@ -100,6 +100,46 @@ fn an_open_loop_says_that_it_held_with_its_tokens() {
 }
 
 #[test]
+fn a_queue_that_grows_has_no_ttft_from_the_schedule() {
+    let mut recording = open_recorded(10_000);
+    recording.last_complete_ns = 14_000_000_000;
+    recording.counters.answers = 10_000;
+    recording.answers.ttft = recording.latency.clone();
+    recording.answers.service_ttft = recording.service.clone();
+    let facts = RunFacts { inference: Some(inference()), ..open_facts() };
+    let text = judged(&open_run(&recording), &facts, unstable());
+    let row = |name: &str| text.lines().find(|line| line.starts_with(name)).expect(name);
+    assert_eq!(row("  TTFT").matches("n/a").count(), 5, "{text}");
+    assert_eq!(row("  service TTFT").matches("n/a").count(), 0, "from the send it has one");
+    assert!(text.contains("n/a latency and TTFT: they rise"), "{text}");
+}
+
+#[test]
+fn answers_that_are_not_streamed_have_a_latency_and_embeddings_prompt_tokens() {
+    let mut recording = recorded_answers(2_000, true);
+    let answers = &mut recording.answers;
+    let streams = [&mut answers.service_ttft, &mut answers.tpot, &mut answers.chunk_delta];
+    streams.into_iter().for_each(|series| series.reset());
+    let facts = |api: &str| RunFacts {
+        inference: Some(InferenceFacts { api: api.to_owned(), ..inference() }),
+        goodput: Vec::new(),
+        ..facts_of_answers()
+    };
+    let first = |recording: &Recording, api: &str| {
+        let text = shown(&run_of_answers(recording), &facts(api));
+        text.lines().next().map(str::to_owned).expect("a line")
+    };
+    let expected = "latency p99 281 ms, 4 400 output tokens/s; tokens counted by the server.";
+    assert_eq!(first(&recording, "openai"), expected);
+    recording.answers.osl.reset();
+    recording.counters.answers_counted = 0;
+    let expected = "latency p99 281 ms, 40 000 prompt tokens/s; tokens counted by the server.";
+    assert_eq!(first(&recording, "openai-embeddings"), expected);
+    let text = shown(&run_of_answers(&recording), &facts("openai-embeddings"));
+    assert!(!text.contains("nobody"), "{text}");
+}
+
+#[test]
 fn the_header_tells_the_inference_run_and_marks_what_nobody_asked_for() {
     let text = header(&facts_of_answers(), &EngineReport { name: "epoll", ..Default::default() });
     let expected = "openai (default) · model tiny · streamed (default) · 1 500 synthetic prompts: \
