@@ -41,6 +41,8 @@ pub struct Connection {
     pub first_byte_ns: u64,
     /// When the request times out; 0 = never.
     pub request_deadline_ns: u64,
+    /// The answer is over, and the rest of its response may take until then, ns; 0 = not over.
+    pub linger_ns: u64,
     /// The query that is carried, or waits for the handshake.
     pub query: Option<Query>,
     /// Reads the response.
@@ -76,6 +78,7 @@ impl Connection {
             sent_ns: 0,
             first_byte_ns: 0,
             request_deadline_ns: 0,
+            linger_ns: 0,
             query: None,
             parser: ResponseParser::new(false),
             target,

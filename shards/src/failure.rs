@@ -23,8 +23,9 @@ pub enum FailureKind {
     Reset,
     /// The endpoint closed a fresh connection before the first byte of the response.
     ClosedEarly,
-    /// The connection ended inside the response: Content-Length not reached, last chunk missing, or
-    /// inside the head.
+    /// The connection ended inside the response: Content-Length not reached, last chunk missing,
+    /// inside the head, or over TLS without `close_notify` where the end of the stream ends the
+    /// body.
     TruncatedBody,
     /// The bytes are not an HTTP/1.1 response, or exceed a limit of ours.
     Malformed,
@@ -34,8 +35,7 @@ pub enum FailureKind {
     RequestTimeout,
     /// No byte for `--idle-timeout` while a response was awaited.
     IdleTimeout,
-    /// The TLS handshake or session broke: an alert, garbage, an end without `close_notify` inside
-    /// a response.
+    /// The TLS handshake or session broke: an alert, garbage, an end inside the handshake.
     Tls,
     /// The certificate of the endpoint was not accepted.
     TlsCertificate,

@@ -34,6 +34,9 @@ pub const ARRIVALS_AHEAD: usize = 64;
 /// Due queries of a shard that may wait for a connection. What is due beyond that stays in the
 /// schedule, counted.
 pub const BACKLOG_LIMIT: usize = 65_536;
+/// How long the rest of a response may take whose answer is over (`[DONE]` has come) before its
+/// connection is given up, ns.
+pub const LINGER_NS: u64 = 50_000_000;
 /// Records of ended queries that a shard has room for until they are written.
 pub const RECORD_RING_ENTRIES: usize = 16_384;
 /// Buffers for the texts of such records, at least, where texts are kept.

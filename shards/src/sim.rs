@@ -24,6 +24,8 @@ pub struct SimEndpoint {
     pub servers: usize,
     /// What it answers.
     pub response: Vec<u8>,
+    /// More of each answer: how long after its begin, ns, and the bytes.
+    pub later: Vec<(u64, Vec<u8>)>,
     /// Requests from this one on get no answer.
     pub answers: u64,
     /// Time of a handshake.
@@ -67,6 +69,7 @@ impl Default for SimEndpoint {
             service_ns: vec![1_000_000],
             servers: usize::MAX,
             response: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec(),
+            later: Vec::new(),
             answers: u64::MAX,
             connect_ns: 0,
             connect_errno: 0,
@@ -132,6 +135,7 @@ pub struct Sim {
 enum Happening {
     Connected { slot: u32, generation: u32 },
     Answer { slot: u32, generation: u32 },
+    More { slot: u32, generation: u32, piece: usize },
     Closed { slot: u32, generation: u32 },
     Broken { slot: u32, generation: u32 },
     Command { index: usize },
@@ -196,8 +200,11 @@ impl Sim {
         &self.events
     }
 
-    pub(crate) fn bytes(&self, _id: u16, len: usize) -> &[u8] {
-        &self.endpoint.response[..len]
+    pub(crate) fn bytes(&self, id: u16, len: usize) -> &[u8] {
+        match usize::from(id).checked_sub(1) {
+            None => &self.endpoint.response[..len],
+            Some(piece) => &self.endpoint.later[piece].1[..len],
+        }
     }
 
     pub(crate) fn recycle(&mut self, _id: u16) {}
@@ -270,6 +277,10 @@ impl Sim {
         for _ in 0..1 + u32::from(self.endpoint.stutters) {
             self.plan(done_ns, Happening::Answer { slot, generation });
         }
+        for piece in 0..self.endpoint.later.len() {
+            let at_ns = done_ns + self.endpoint.later[piece].0;
+            self.plan(at_ns, Happening::More { slot, generation, piece });
+        }
     }
 
     pub(crate) fn turn(&mut self, until_ns: u64) -> u64 {
@@ -312,12 +323,18 @@ impl Sim {
     }
 
     fn happen(&mut self, happening: Happening) {
+        let mut buffer = 0;
         let (kind, slot, generation, result) = match happening {
             Happening::Connected { slot, generation } => {
                 (EventKind::Connected, slot, generation, -self.endpoint.connect_errno)
             }
             Happening::Answer { slot, generation } => {
                 let len = self.endpoint.response.len() as i32;
+                (EventKind::Received, slot, generation, len)
+            }
+            Happening::More { slot, generation, piece } => {
+                buffer = piece as u16 + 1;
+                let len = self.endpoint.later[piece].1.len() as i32;
                 (EventKind::Received, slot, generation, len)
             }
             Happening::Closed { slot, generation } => (EventKind::Received, slot, generation, 0),
@@ -332,7 +349,7 @@ impl Sim {
         if self.generations[slot as usize] != Some(generation) {
             return;
         }
-        let buffer = (result > 0).then_some(0);
+        let buffer = (result > 0).then_some(buffer);
         let stamp_ns = self.now_ns;
         self.events.push(Event { kind, slot, generation, result, buffer, stamp_ns });
         if let Happening::Answer { .. } = happening {

@@ -1,10 +1,10 @@
 //! TLS by rustls, sans-IO: ciphertext in, plaintext out, and what must be sent appended to the
 //! outbox of the connection.
 //!
-//! A [`TlsPlan`] holds for a run, a [`TlsTarget`] for one endpoint, a [`Session`] for one socket. It
-//! stands on the unbuffered API of rustls: a record is decrypted where its bytes lie, and its
-//! plaintext is read out of the memory that rustls hands out for it. That costs one allocation a
-//! record in each direction, inside rustls, and none of ours once the buffers have their size.
+//! A [`TlsPlan`] holds for a run, a [`TlsTarget`] for one endpoint, a [`Session`] for one socket.
+//! The last stands on the unbuffered API of rustls: a record is decrypted where its bytes lie, and
+//! its plaintext is read out of the memory that rustls hands out for it. That costs one allocation
+//! a record in each direction, inside rustls, and none of ours once the buffers have their size.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -195,8 +195,7 @@ impl Session {
         mut plaintext: impl FnMut(&[u8]),
     ) -> Result<(), Refusal> {
         let mut used = 0;
-        let mut refusal = None;
-        loop {
+        let result = loop {
             let UnbufferedStatus { discard, state } =
                 self.connection.process_tls_records(&mut self.input[used..]);
             let is_done = match state {
@@ -208,7 +207,6 @@ impl Session {
                     }
                     false
                 }
-                // Also what rustls says to the peer about an error.
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     append(outbox, 0, |room| data.encode(room).map_err(|error| needed(&error)))
                         .expect("each is encoded once");
@@ -216,7 +214,7 @@ impl Session {
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
                     data.done();
-                    refusal.is_some()
+                    false
                 }
                 Ok(ConnectionState::PeerClosed) => {
                     self.is_closed = true;
@@ -227,16 +225,30 @@ impl Session {
                     true
                 }
                 Ok(_) => true,
-                // Once more, for the alert; an error that stays ends it.
-                Err(error) => refusal.replace(Refusal::new(&error)).is_some(),
+                Err(error) => break Err(Refusal::new(&error)),
             };
             used += discard;
             if is_done {
-                break;
+                break Ok(());
             }
+        };
+        if result.is_err() {
+            self.append_alert(outbox);
         }
         self.input.drain(..used);
-        refusal.map_or(Ok(()), Err)
+        result
+    }
+
+    /// What rustls says to the peer about an error, if anything. It gives out what it has to send
+    /// before it looks at its input, and must not see again what it has already refused.
+    fn append_alert(&mut self, outbox: &mut Vec<u8>) {
+        while self.connection.wants_write()
+            && let Ok(ConnectionState::EncodeTlsData(mut data)) =
+                self.connection.process_tls_records(&mut []).state
+        {
+            append(outbox, 0, |room| data.encode(room).map_err(|error| needed(&error)))
+                .expect("each is encoded once");
+        }
     }
 
     /// Encrypts a request; the records are appended to `outbox`. `false`: the keys have encrypted
@@ -260,7 +272,8 @@ impl Session {
         self.is_ready
     }
 
-    /// Whether the peer has said that it sends nothing more (`close_notify`): what it sent is whole.
+    /// Whether the peer has said that it sends nothing more (`close_notify`): what it sent is
+    /// whole.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use loadgen_shards::answer::AnswerPlan;
+use loadgen_shards::answer::{AnswerFormat, AnswerPlan};
 use loadgen_shards::clock::Calibrator;
 use loadgen_shards::failure::{FailureKind, Failures};
 use loadgen_shards::order::{Order, SampleOrder};
@@ -229,6 +229,8 @@ struct Load {
     requests: u64,
     in_flight: u32,
     timeouts: Timeouts,
+    /// Answers are those of a chat, streamed.
+    is_chat: bool,
 }
 
 /// What a shard recorded of it, in its phase and before.
@@ -253,6 +255,7 @@ impl Load {
             requests: 40,
             in_flight: 4,
             timeouts: Timeouts::default(),
+            is_chat: false,
         }
     }
 
@@ -262,6 +265,9 @@ impl Load {
             tls: Some(tls.expect("good options")),
             ..Target::plain(self.address.clone(), None)
         };
+        let mut request = Request::plain(0..self.request.len(), 0, false);
+        request.is_stream = self.is_chat;
+        let format = if self.is_chat { AnswerFormat::Chat } else { AnswerFormat::Plain };
         ShardPlan {
             index: 0,
             core: None,
@@ -269,9 +275,9 @@ impl Load {
             engine: self.engine,
             table: RequestTable {
                 arena: Arc::from(self.request.as_slice()),
-                requests: Arc::from([Request::plain(0..self.request.len(), 0, false)]),
+                requests: Arc::from([request]),
                 targets: Arc::from([target]),
-                answers: Arc::new(AnswerPlan::PLAIN),
+                answers: Arc::new(AnswerPlan { format, ..AnswerPlan::PLAIN }),
             },
             slots_per_target: self.in_flight,
             connections_per_target: self.in_flight,
@@ -307,8 +313,8 @@ impl Load {
         let (command, commands) = bounded(4);
         let (tell, messages) = bounded(64);
         let (recycle, recycled) = bounded(8);
-        let (live, peers, dispatches) = (Arc::default(), vec![], None);
-        let link = Link { commands, messages: tell, recycled, live, peers, dispatches };
+        let (live, peers, dispatches, records) = (Arc::default(), vec![], None, None);
+        let link = Link { commands, messages: tell, recycled, live, peers, dispatches, records };
         let thread = shard::spawn(plan, link).expect("a thread");
         let mut recorded = Recorded { shortest_handshake_ns: u64::MAX, ..Recorded::default() };
         let ready = match messages.recv_timeout(PATIENCE).expect("the shard speaks") {
@@ -546,6 +552,42 @@ fn end_of_the_stream_ends_a_body_only_after_a_goodbye() {
     }
 }
 
+/// A stream of so many tokens and what is told, until the end of the connection.
+fn chat(tokens: usize, rest: &str) -> Vec<u8> {
+    let mut response = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n".to_vec();
+    for index in 0..tokens {
+        let delta = format!("{{\"content\":\"word {index} \"}}");
+        let event = format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n");
+        response.extend_from_slice(event.as_bytes());
+    }
+    response.extend_from_slice(rest.as_bytes());
+    response
+}
+
+#[test]
+fn streams_are_read_of_decrypted_bytes_and_judged_by_their_own_end() {
+    let (_authority, _folder, options, identity) = trusted("streams");
+    for engine in engines() {
+        for says_goodbye in [true, false] {
+            // Records of 100 bytes: events are cut anywhere.
+            let config = || {
+                let mut config = server(BOTH, &identity);
+                config.max_fragment_size = Some(100);
+                config
+            };
+            let script = Script { closes_after: 1, says_goodbye, ..answering(b"") };
+            let whole = Script { response: chat(50, "data: [DONE]\n\n"), ..script.clone() };
+            let load = Load::new(engine, start(config(), whole), &options);
+            let counters = Load { is_chat: true, ..load }.expect_all().counters;
+            assert_eq!((counters.answers, counters.chunks), (40, 40 * 50), "{engine:?}");
+            let cut = Script { response: chat(50, ""), ..script };
+            let load = Load::new(engine, start(config(), cut), &options);
+            let load = Load { is_chat: true, ..load };
+            load.expect_failure(FailureKind::TruncatedStream, "");
+        }
+    }
+}
+
 #[test]
 fn megabytes_go_both_ways_whole() {
     let (_authority, _folder, options, identity) = trusted("large");
@@ -601,8 +643,8 @@ fn kernel_stamps_and_tls_are_refused_together() {
     let (_command, commands) = bounded(4);
     let (tell, messages) = bounded(64);
     let (_recycle, recycled) = bounded(8);
-    let (live, peers, dispatches) = (Arc::default(), vec![], None);
-    let link = Link { commands, messages: tell, recycled, live, peers, dispatches };
+    let (live, peers, dispatches, records) = (Arc::default(), vec![], None, None);
+    let link = Link { commands, messages: tell, recycled, live, peers, dispatches, records };
     shard::spawn(plan, link).expect("a thread").join().expect("in good order");
     match messages.recv_timeout(PATIENCE).expect("the shard speaks") {
         Message::Refused { reason, .. } => assert!(reason.contains("--wire-stamps"), "{reason}"),

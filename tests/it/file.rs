@@ -278,7 +278,7 @@ fn secrets_are_in_no_output_and_no_file(engine: Engine) {
     let header = format!("Authorization: Bearer {}", SECRETS[1]);
     let url = server.url("plain");
     let quoting = server.url(&format!("quote?token={}", SECRETS[0]));
-    let tls = format!("https://127.0.0.1/?api_key={}", SECRETS[0]);
+    let ftp = format!("ftp://127.0.0.1/?api_key={}", SECRETS[0]);
     let rows: [(&[&str], i32); 7] = [
         (&[&url, "-a", &flag], 0),
         (&[&url, "-H", &header], 0),
@@ -287,7 +287,7 @@ fn secrets_are_in_no_output_and_no_file(engine: Engine) {
         (&[&refused], 3),
         // The error page sends the secret back; it would be the first message of its kind.
         (&[&quoting], 1),
-        (&[&tls], 2),
+        (&[&ftp], 2),
     ];
     // As they are, and in base64 as Basic authorization has them: "user:" and each secret, worked
     // out by hand.

@@ -28,5 +28,6 @@ mod request; // what is on the wire
 mod setup; // refused, unresolvable, out of limits: exit 3
 mod tidy; // the rules of docs/STYLE.md
 mod timeout; // every timeout, and the drain
+mod tls; // https, against nginx
 mod trusted; // believed or not, exit code 6
 mod usage; // wrong flags: exit 2

@@ -4,8 +4,11 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::support::run::Run;
 use crate::support::server::refused_port;
@@ -19,28 +22,30 @@ on_both_engines!(
 );
 
 /// One nginx process; stopped when dropped.
-struct Nginx {
+pub struct Nginx {
     child: Child,
     port: u16,
-    _folder: TempDir,
+    tls_port: u16,
+    folder: TempDir,
 }
 
 impl Nginx {
     /// `None`, and the reason said, where nginx is absent.
-    fn start() -> Option<Nginx> {
+    pub fn start() -> Option<Nginx> {
         if Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_err() {
             skip_without_server("nginx is not installed");
             return None;
         }
         // Another process may take a free port before nginx does; then the next one is tried.
         (0..5)
-            .find_map(|_| Nginx::start_on(refused_port()))
+            .find_map(|_| Nginx::start_on(refused_port(), refused_port()))
             .or_else(|| panic!("nginx does not start"))
     }
 
-    fn start_on(port: u16) -> Option<Nginx> {
+    fn start_on(port: u16, tls_port: u16) -> Option<Nginx> {
         let folder = TempDir::new();
-        fs::write(folder.join("nginx.conf"), configuration(port)).unwrap();
+        fs::write(folder.join("nginx.conf"), configuration(port, tls_port)).unwrap();
+        write_certificates(&folder);
         let child = Command::new("nginx")
             .arg("-p")
             .arg(folder.path())
@@ -49,7 +54,7 @@ impl Nginx {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut nginx = Nginx { child, port, _folder: folder };
+        let mut nginx = Nginx { child, port, tls_port, folder };
         let mut is_up = false;
         await_condition("nginx answers or ends", || {
             is_up = TcpStream::connect(("127.0.0.1", port)).is_ok();
@@ -58,8 +63,18 @@ impl Nginx {
         is_up.then_some(nginx)
     }
 
-    fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}/{path}", self.port)
+    }
+
+    /// The same over TLS.
+    pub fn tls_url(&self, path: &str) -> String {
+        format!("https://localhost:{}/{path}", self.tls_port)
+    }
+
+    /// Whom to trust for it, PEM.
+    pub fn cacert(&self) -> PathBuf {
+        self.folder.join("ca.pem")
     }
 
     /// Requests that nginx has counted since its start, this question included.
@@ -76,7 +91,7 @@ impl Nginx {
     }
 
     /// How many requests nginx saw while something ran.
-    fn requests_during<T>(&self, run: impl FnOnce() -> T) -> (u64, T) {
+    pub fn requests_during<T>(&self, run: impl FnOnce() -> T) -> (u64, T) {
         let before = self.requests();
         let result = run();
         (self.requests() - before - 1, result)
@@ -91,7 +106,21 @@ impl Drop for Nginx {
     }
 }
 
-fn configuration(port: u16) -> String {
+/// An authority and what it has signed for `localhost`.
+fn write_certificates(folder: &TempDir) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "the authority of this test");
+    fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    fs::write(folder.join("cert.pem"), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+    fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
+}
+
+fn configuration(port: u16, tls_port: u16) -> String {
     format!(
         "master_process off; daemon off; pid nginx.pid; error_log error.log;
          events {{ worker_connections 512; }}
@@ -101,6 +130,9 @@ fn configuration(port: u16) -> String {
            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
            server {{
              listen 127.0.0.1:{port} backlog=512;
+             listen 127.0.0.1:{tls_port} ssl backlog=512;
+             ssl_certificate cert.pem; ssl_certificate_key key.pem;
+             client_max_body_size 8m;
              location = /plain {{ return 200 'a small static body'; }}
              location = /closing {{ keepalive_requests 10; return 200 'bye soon'; }}
              location = /busy {{ return 503 'try later'; }}

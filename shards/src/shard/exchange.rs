@@ -2,17 +2,19 @@
 
 use super::Shard;
 use super::keep::End;
+use crate::answer::{Answer, Progress};
 use crate::connection::{Connection, State};
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
-use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT};
+use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT, LINGER_NS};
 use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
-use crate::recorder::{Counters, Recording, Stamps};
+use crate::recorder::{AnswerTimes, Counters, Recording, Stamps};
 use crate::sys::errno_text;
 use crate::token::next_generation;
 
 /// How the bytes of one receive ended.
+#[derive(Clone, Copy)]
 pub(super) enum Fed {
     More,
     /// `is_clean`: not a byte came behind the response.
@@ -21,6 +23,19 @@ pub(super) enum Fed {
     },
     /// The reason, with the beginning of the bytes.
     Malformed(&'static str, Message),
+    /// It is HTTP still, and no answer that can be read on.
+    Broken,
+}
+
+/// How a response came to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// As its framing said, and not a byte came behind it.
+    Clean,
+    /// As its framing said, with more behind it; or an answer was over, and the rest did not come.
+    Unclean,
+    /// With the connection.
+    Eof,
 }
 
 /// What reading a response works on. Plaintext comes by here, whether it lies in a receive buffer
@@ -28,6 +43,7 @@ pub(super) enum Fed {
 pub(super) struct Reading<'a> {
     pub(super) slot: u32,
     pub(super) connection: &'a mut Connection,
+    pub(super) answer: Option<&'a mut Answer>,
     pub(super) counters: &'a mut Counters,
     pub(super) refused_body: &'a mut Option<(u32, Message)>,
     pub(super) accept_status: (u16, u16),
@@ -38,7 +54,7 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     /// Parses bytes of a response where they lie.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Fed {
-        let Reading { connection, counters, stamp_ns, .. } = self;
+        let Reading { connection, answer, counters, stamp_ns, .. } = self;
         let mut input = bytes;
         counters.bytes_received += bytes.len() as u64;
         if connection.first_byte_ns == 0 {
@@ -53,12 +69,24 @@ impl Reading<'_> {
                     // The response itself begins behind it, here or in a later receive.
                     connection.first_byte_ns = if input.is_empty() { 0 } else { *stamp_ns };
                 }
-                Ok(Step::Head(_)) => {}
+                Ok(Step::Head(head)) => {
+                    if let Some(answer) = answer {
+                        answer.head(&head);
+                    }
+                }
                 Ok(Step::Body(body)) => {
                     let status = connection.parser.head().map_or(0, |head| head.status);
                     let (low, high) = self.accept_status;
-                    if !(low..=high).contains(&status) && self.refused_body.is_none() {
-                        *self.refused_body = Some((self.slot, Message::from_wire(body)));
+                    if !(low..=high).contains(&status) {
+                        let slot = self.slot;
+                        self.refused_body.get_or_insert_with(|| (slot, Message::from_wire(body)));
+                    } else if let Some(answer) = answer {
+                        match answer.body(body, *stamp_ns) {
+                            Progress::More => {}
+                            Progress::Over if connection.linger_ns > 0 => {}
+                            Progress::Over => connection.linger_ns = *stamp_ns + LINGER_NS,
+                            Progress::Broken => return Fed::Broken,
+                        }
                     }
                 }
                 Err(malformed) => {
@@ -82,8 +110,13 @@ impl Shard {
         self.start_handshakes();
     }
 
-    /// The earlier of the request's deadline and the idle one.
+    /// The earlier of the request's deadline and the idle one; of an answer that is over, the end
+    /// of the patience for the rest of its response.
     pub(super) fn set_exchange_deadline(&mut self, slot: u32, now_ns: u64) {
+        let linger_ns = self.connections[slot as usize].linger_ns;
+        if linger_ns > 0 {
+            return self.wheel.set(slot, linger_ns);
+        }
         let request_ns = self.connections[slot as usize].request_deadline_ns;
         let idle_ns = match self.plan.timeouts.idle_ns {
             0 => u64::MAX,
@@ -117,6 +150,11 @@ impl Shard {
             State::Idle => {
                 // An idle connection that speaks or ends is of no more use; nobody asked it
                 // anything.
+                let counters = &mut self.recording.counters;
+                if event.result <= 0 {
+                    counters.closed_by_endpoint += 1;
+                    counters.closed_by_endpoint_exchanges += u64::from(connection.exchanges);
+                }
                 self.reactor.recycle(event);
                 self.pool.remove_idle(connection.target, slot);
                 self.close(slot);
@@ -135,6 +173,7 @@ impl Shard {
         let mut reading = Reading {
             slot,
             connection: &mut self.connections[slot as usize],
+            answer: self.answers.get_mut(slot as usize),
             counters: &mut self.recording.counters,
             refused_body: &mut self.refused_body,
             accept_status: self.plan.accept_status,
@@ -151,21 +190,33 @@ impl Shard {
     /// What follows from the bytes of a receive.
     pub(super) fn fed(&mut self, slot: u32, fed: Fed, stamp_ns: u64) {
         match fed {
-            Fed::More if self.plan.timeouts.idle_ns > 0 => {
-                self.set_exchange_deadline(slot, stamp_ns);
+            Fed::More => {
+                let is_over = self.connections[slot as usize].linger_ns > 0;
+                if is_over || self.plan.timeouts.idle_ns > 0 {
+                    self.set_exchange_deadline(slot, stamp_ns);
+                }
             }
-            Fed::More => {}
-            Fed::Complete { is_clean } => self.complete(slot, stamp_ns, is_clean),
+            Fed::Complete { is_clean } => {
+                let ending = if is_clean { Ending::Clean } else { Ending::Unclean };
+                self.complete(slot, stamp_ns, ending);
+            }
+            Fed::Broken => self.answer_failed(slot),
             Fed::Malformed(reason, excerpt) => self.fail(slot, FailureKind::Malformed, || {
                 Message::new(&format!("{reason}: {:?}", excerpt.as_str()))
             }),
         }
     }
 
-    /// A response is whole. `is_clean`: not a byte came behind it.
-    pub(super) fn complete(&mut self, slot: u32, stamp_ns: u64, is_clean: bool) {
+    /// A response is whole.
+    pub(super) fn complete(&mut self, slot: u32, stamp_ns: u64, ending: Ending) {
         let connection = &mut self.connections[slot as usize];
         let head = *connection.parser.head().expect("a complete response has a head");
+        let (low, high) = self.plan.accept_status;
+        let is_accepted = (low..=high).contains(&head.status);
+        let verdict = match self.answers.get_mut(slot as usize) {
+            Some(answer) if is_accepted => answer.end(stamp_ns, ending == Ending::Eof),
+            _ => Ok(()),
+        };
         let query = connection.query.take().expect("a busy connection carries a query");
         let stamps = Stamps {
             scheduled_ns: query.scheduled_ns,
@@ -173,11 +224,20 @@ impl Shard {
             ready_ns: connection.ready_ns,
             sent_ns: connection.sent_ns,
             first_byte_ns: connection.first_byte_ns,
-            complete_ns: stamp_ns,
+            complete_ns: match self.answers.get(slot as usize) {
+                // What a front keeps open behind it is no part of the answer.
+                Some(answer) if answer.facts().done_ns > 0 => answer.facts().done_ns,
+                _ => stamp_ns,
+            },
         };
         let wire_stamps = self.take_wire_stamps(slot, &query);
         let connection = &mut self.connections[slot as usize];
-        let is_reusable = is_clean && head.keep_alive && self.plan.keepalive;
+        if !head.keep_alive && self.plan.keepalive {
+            self.recording.counters.closed_by_endpoint += 1;
+            self.recording.counters.closed_by_endpoint_exchanges +=
+                u64::from(connection.exchanges) + 1;
+        }
+        let is_reusable = ending == Ending::Clean && head.keep_alive && self.plan.keepalive;
         if is_reusable && !self.reactor.is_sending(slot) {
             connection.state = State::Idle;
             connection.exchanges += 1;
@@ -187,8 +247,6 @@ impl Shard {
         } else {
             self.close(slot);
         }
-        let (low, high) = self.plan.accept_status;
-        let is_accepted = (low..=high).contains(&head.status);
         let goals = self.plan.goals;
         let refused_body = match self.refused_body {
             Some((of, body)) if of == slot => {
@@ -197,18 +255,30 @@ impl Shard {
             }
             _ => None,
         };
-        let failure = (!is_accepted).then_some(FailureKind::Status);
-        self.keep_record(
-            &query,
-            Some(slot),
-            &End { at_ns: stamp_ns, status: head.status, failure },
-        );
+        let failure = match &verdict {
+            Err((kind, _)) => Some(*kind),
+            Ok(()) => (!is_accepted).then_some(FailureKind::Status),
+        };
+        let end = End { at_ns: stamps.complete_ns, status: head.status, failure };
+        self.keep_record(&query, Some(slot), &end);
+        let answers = std::mem::take(&mut self.answers);
+        let request = &self.plan.table.requests[query.request as usize];
+        let (prompt_tokens, is_stream) = (request.prompt_tokens, request.is_stream);
         self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
-            if is_accepted {
-                recording.success(&stamps, None, goals.as_ref());
+            if let Err((kind, message)) = verdict {
+                recording.counters.failed += 1;
+                recording.failures.count(kind, || message);
+            } else if is_accepted {
+                let answer = answers.get(slot as usize);
+                let times = answer.map(|answer| AnswerTimes::of(answer.facts(), end.at_ns));
+                recording.success(&stamps, times.as_ref(), goals.as_ref());
+                if let Some(answer) = answer {
+                    let (facts, gaps_ns) = (answer.facts(), answer.gaps_ns());
+                    recording.answer(facts, gaps_ns, &stamps, prompt_tokens, is_stream);
+                }
                 if let Some(wire_stamps) = wire_stamps {
-                    wire_stamps.record(recording, stamps.sent_ns, stamps.complete_ns);
+                    wire_stamps.record(recording, stamps.sent_ns, stamp_ns);
                 }
             } else {
                 recording.counters.failed += 1;
@@ -218,8 +288,16 @@ impl Shard {
                 });
             }
         });
+        self.answers = answers;
         self.now_ns = self.now_ns.max(stamp_ns);
         self.pump();
+    }
+
+    /// An answer cannot be read on.
+    fn answer_failed(&mut self, slot: u32) {
+        let failure = self.answers[slot as usize].failure().copied();
+        let (kind, message) = failure.unwrap_or((FailureKind::MalformedAnswer, Message::EMPTY));
+        self.fail(slot, kind, || message);
     }
 
     /// A query is over at `end_ns`: frees its credit, and records it if its phase is still open;
@@ -259,12 +337,16 @@ impl Shard {
             return self.fail(slot, kind, || Message::new(&errno_text(errno)));
         }
         let is_cut = connection.tls.as_ref().is_some_and(|session| !session.is_closed());
+        let is_stream =
+            self.answers.get(slot as usize).is_some_and(|answer| answer.facts().is_stream);
         match connection.parser.end_of_stream() {
             // Anybody on the way could have ended the connection here.
-            Ok(()) if is_cut => self.fail(slot, FailureKind::TruncatedBody, || {
+            Ok(()) if is_cut && !is_stream => self.fail(slot, FailureKind::TruncatedBody, || {
                 Message::new("the connection ended without close_notify inside the response body")
             }),
-            Ok(()) => self.complete(slot, stamp_ns, false),
+            Ok(()) => self.complete(slot, stamp_ns, Ending::Eof),
+            // The stream knows better whether something is missing than its framing.
+            Err(Eof::InBody) if is_stream => self.complete(slot, stamp_ns, Ending::Eof),
             Err(Eof::BeforeAnyByte) if send_errno != 0 => {
                 self.fail(slot, FailureKind::Send, || Message::new(&errno_text(send_errno)));
             }
@@ -285,6 +367,9 @@ impl Shard {
     pub(super) fn retry(&mut self, slot: u32) {
         self.recording.counters.connections_reused_stale += 1;
         self.recording.counters.retries += 1;
+        self.recording.counters.closed_by_endpoint += 1;
+        self.recording.counters.closed_by_endpoint_exchanges +=
+            u64::from(self.connections[slot as usize].exchanges);
         self.disconnect(slot);
         // The handshake has a deadline of its own.
         self.wheel.set(slot, 0);
@@ -555,6 +640,10 @@ impl Shard {
                     self.connect_failed(slot, libc::ETIMEDOUT);
                 }
                 State::Securing => self.handshake_timed_out(slot),
+                // The answer was over long since.
+                State::Busy if connection.linger_ns > 0 => {
+                    self.complete(slot, self.now_ns, Ending::Unclean);
+                }
                 State::Busy => {
                     self.recording.counters.timeouts_after_client_stall += u64::from(after_stall);
                     let request_ns = connection.request_deadline_ns;

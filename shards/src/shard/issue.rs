@@ -246,6 +246,10 @@ impl Shard {
         connection.begun_in = self.turns;
         connection.parser = ResponseParser::new(request.is_head);
         connection.first_byte_ns = 0;
+        connection.linger_ns = 0;
+        if let Some(answer) = self.answers.get_mut(slot as usize) {
+            answer.begin(request.is_stream);
+        }
         connection.send_errno = 0;
         if connection.sent_ns == 0 {
             connection.ready_ns = ready_ns;

@@ -52,6 +52,14 @@ impl Shard {
             if connection.sent_ns > 0 {
                 record.stamps.first_byte_ns = connection.first_byte_ns;
                 record.body_bytes = connection.parser.body_bytes();
+                if let Some(answer) = self.answers.get(slot as usize) {
+                    record.facts = *answer.facts();
+                    if let Some(text) = &mut record.text {
+                        text.visible.push_str(answer.text());
+                        text.hidden.push_str(answer.hidden_text());
+                        text.gaps_ns.extend_from_slice(answer.gaps_ns());
+                    }
+                }
             }
         }
         let is_kept = sink.put(record);

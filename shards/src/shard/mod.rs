@@ -30,6 +30,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender};
 use rtrb::Consumer;
 
+use crate::answer::{Answer, AnswerFormat};
 use crate::clock::Calibration;
 use crate::connection::Connection;
 use crate::cpu::{CpuMeter, CpuUse};
@@ -177,6 +178,8 @@ impl Area {
 pub struct Shard {
     reactor: Reactor,
     connections: Box<[Connection]>,
+    /// Read the answers of an inference endpoint, one for each slot; empty for plain HTTP.
+    answers: Box<[Answer]>,
     pool: Pool,
     wheel: Wheel,
     /// TLS to each target, with the sessions of this shard.
@@ -264,6 +267,10 @@ impl Shard {
             connections: (0..slots)
                 .map(|slot| Connection::new(slot / plan.slots_per_target))
                 .collect(),
+            answers: match plan.table.answers.format {
+                AnswerFormat::Plain => Box::default(),
+                _ => (0..slots).map(|_| Answer::new(&plan.table.answers)).collect(),
+            },
             pool: Pool::new(targets, plan.slots_per_target),
             wheel: Wheel::new(slots, now_ns),
             tls: plan.table.targets.iter().map(own_sessions).collect(),
@@ -477,6 +484,8 @@ const NO_PHASE: u32 = u32::MAX;
 /// How often a shard looks for what comes from control without a wake-up.
 const CONTROL_POLL_NS: u64 = 20_000_000;
 
+#[cfg(test)]
+mod answered;
 #[cfg(test)]
 mod chaos;
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //! the record whole.
 
 use super::Shard;
-use super::exchange::{Fed, Reading};
-use crate::connection::State;
+use super::exchange::{Ending, Fed, Reading};
+use crate::connection::{Connection, State};
 use crate::failure::{FailureKind, Message};
 use crate::reactor::Event;
 use crate::sys::errno_text;
@@ -40,6 +40,7 @@ impl Shard {
         let mut reading = Reading {
             slot,
             connection,
+            answer: self.answers.get_mut(slot as usize),
             counters: &mut self.recording.counters,
             refused_body: &mut self.refused_body,
             accept_status: self.plan.accept_status,
@@ -51,7 +52,7 @@ impl Shard {
             Fed::More if is_awaited => fed = reading.take(plaintext),
             Fed::Complete { .. } => fed = Fed::Complete { is_clean: false },
             Fed::More => is_unasked = true,
-            Fed::Malformed(..) => {}
+            Fed::Malformed(..) | Fed::Broken => {}
         });
         let (is_ready, is_closed) = (session.is_ready(), session.is_closed());
         self.connections[slot as usize].tls = Some(session);
@@ -85,15 +86,25 @@ impl Shard {
         is_closed: bool,
         stamp_ns: u64,
     ) {
+        let connection = &self.connections[slot as usize];
         match (fed, broken) {
+            // The answer was over: what breaks behind it is no part of it.
+            (Fed::More, Some(_)) if connection.linger_ns > 0 => {
+                self.complete(slot, stamp_ns, Ending::Unclean);
+            }
             (Fed::More, Some(refusal)) => {
                 self.send_now();
                 self.fail(slot, refusal.kind, || Message::new(&refusal.text));
             }
             (Fed::More, None) if is_closed => self.stream_ended(slot, 0, stamp_ns),
             (Fed::Complete { is_clean }, broken) => {
+                let keeps_alive = connection.parser.head().is_some_and(|head| head.keep_alive);
+                if is_closed && keeps_alive {
+                    self.count_closed_by_endpoint(connection.exchanges + 1);
+                }
                 let is_clean = is_clean && broken.is_none() && !is_closed;
-                self.complete(slot, stamp_ns, is_clean);
+                let ending = if is_clean { Ending::Clean } else { Ending::Unclean };
+                self.complete(slot, stamp_ns, ending);
             }
             (fed, _) => self.fed(slot, fed, stamp_ns),
         }
@@ -142,9 +153,15 @@ impl Shard {
         {
             self.recording.failures.count(refusal.kind, || Message::new(&refusal.text));
         }
-        let target = self.connections[slot as usize].target;
+        let Connection { target, exchanges, .. } = self.connections[slot as usize];
+        self.count_closed_by_endpoint(exchanges);
         self.pool.remove_idle(target, slot);
         self.close(slot);
+    }
+
+    fn count_closed_by_endpoint(&mut self, exchanges: u32) {
+        self.recording.counters.closed_by_endpoint += 1;
+        self.recording.counters.closed_by_endpoint_exchanges += u64::from(exchanges);
     }
 
     /// Queues what TLS has to say on its own account.

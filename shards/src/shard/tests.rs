@@ -182,7 +182,7 @@ impl Totals {
     }
 
     /// Latencies, sorted, compared within the bucket error of 0.1 %.
-    fn assert_latencies_ms(&self, expected: &[f64]) {
+    pub(super) fn assert_latencies_ms(&self, expected: &[f64]) {
         let ms: Vec<f64> = self.latencies_ns.iter().map(|&ns| ns as f64 / 1e6).collect();
         assert_eq!(ms.len(), expected.len(), "{ms:?}");
         for (is, should) in ms.iter().zip(expected) {
