@@ -5,8 +5,6 @@
 //! nothing. What must hold is that the text is JSON, to its last byte.
 
 mod json;
-#[cfg(test)]
-mod tests;
 
 use self::json::Json;
 pub use self::json::{NotJson, Text};
@@ -120,6 +118,7 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    #[inline]
     fn choice(&mut self, json: &mut Json<'a>) -> Done {
         let (lengths, mut index) = (self.texts.lengths(), 0);
         json.members_if_any(|json, name| match (self.format, name) {

@@ -79,6 +79,11 @@ impl EventReader {
         self.mark_bytes = 0;
     }
 
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.line.capacity() + self.data.capacity() + self.kind.capacity()
+    }
+
     /// Whether the bytes so far end inside an event, or inside a line. Had the stream ended here,
     /// these would be lost.
     pub fn is_inside_event(&self) -> bool {

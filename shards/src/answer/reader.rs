@@ -168,6 +168,11 @@ impl Answer {
         self.reading.failure.as_ref()
     }
 
+    /// Bytes of memory held, for the slab's accounts.
+    pub fn memory_bytes(&self) -> usize {
+        self.events.memory_bytes() + self.document.capacity() + self.reading.memory_bytes()
+    }
+
     fn is(&mut self, body: Body) {
         self.body = body;
         self.reading.facts.is_stream = body == Body::Stream;
@@ -212,10 +217,22 @@ impl Reading {
     fn begin(&mut self) {
         self.facts = AnswerFacts::default();
         self.gaps_ns.clear();
+        self.gaps_ns.shrink_to(self.plan.chunks_expected.max(GAPS_KEPT));
         self.texts.back_to((0, 0));
+        let text_bytes = (self.plan.chunks_expected * TEXT_BYTES).max(TEXT_BYTES_KEPT);
+        self.texts.visible.shrink_to(text_bytes);
+        self.texts.hidden.shrink_to(text_bytes);
         self.repeated.begin(self.plan.format == AnswerFormat::Generate);
         self.has_generated = false;
         self.failure = None;
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.gaps_ns.capacity() * size_of::<u64>()
+            + self.texts.visible.capacity()
+            + self.texts.hidden.capacity()
+            + self.repeated.memory_bytes()
+            + self.words.capacity()
     }
 
     #[inline]
@@ -433,3 +450,7 @@ const TEXT_BYTES: usize = 8;
 const WORDS_BYTES: usize = 4 * FIRST_MESSAGE_BYTES;
 /// Room that is kept from one answer to the next.
 const DOCUMENT_BYTES_KEPT: usize = 256 * 1024;
+/// See [`DOCUMENT_BYTES_KEPT`].
+const TEXT_BYTES_KEPT: usize = 64 * 1024;
+/// See [`DOCUMENT_BYTES_KEPT`].
+const GAPS_KEPT: usize = 8192;

@@ -46,6 +46,10 @@ impl Repeated {
         matches!(self.state, State::Certain | State::Presumed { .. })
     }
 
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.before.capacity()
+    }
+
     /// A chunk that has no text to compare: they do not repeat.
     pub(super) fn give_up(&mut self) {
         self.state = State::Never;
@@ -62,18 +66,20 @@ impl Repeated {
         let begins_alike = raw.starts_with(&self.before);
         let is_longer = raw.len() > repeated_bytes;
         let is_first = repeated_bytes == 0;
-        let is_new = !begins_alike || is_longer;
+        let is_known = self.is_whole_text();
         self.state = match self.state {
             // Its beginning may be mended while it grows, but it does not shrink.
             State::Presumed { .. } if raw.len() < repeated_bytes => State::Never,
             State::Presumed { was_seen } => {
                 State::Presumed { was_seen: was_seen || (begins_alike && !is_first) }
             }
-            State::Suspected(0) if is_first => State::Suspected(0),
-            State::Suspected(bytes) if begins_alike && is_longer => match bytes + repeated_bytes {
-                CERTAIN_BYTES.. => State::Certain,
-                bytes => State::Suspected(bytes),
-            },
+            // The same again may be the same token as well as nothing new.
+            State::Suspected(bytes) if begins_alike => {
+                match bytes + if is_longer { repeated_bytes } else { 0 } {
+                    CERTAIN_BYTES.. => State::Certain,
+                    bytes => State::Suspected(bytes),
+                }
+            }
             State::Suspected(_) | State::Never => State::Never,
             State::Certain => State::Certain,
         };
@@ -83,7 +89,7 @@ impl Repeated {
             self.before.clear();
             self.before.extend_from_slice(raw);
         }
-        is_new
+        !begins_alike || is_longer || !is_known
     }
 }
 
@@ -113,7 +119,7 @@ mod tests {
         let letters = ["a", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefg"];
         assert_eq!(news(false, &letters), ([vec![true; 7], vec![false]].concat(), true));
         assert_eq!(news(false, &["ha", "haha", "ha", "ha"]), (vec![true; 4], false));
-        assert_eq!(news(false, &["ha", "ha"]).1, false);
+        assert_eq!(news(false, &["ha", "ha", "ha"]), (vec![true; 3], false));
         let words = ["The capital of France", " is", "The capital of France is Paris"];
         assert_eq!(news(false, &words), (vec![true; 3], false), "the relation broke once");
     }

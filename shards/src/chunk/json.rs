@@ -35,14 +35,20 @@ impl<'a> Json<'a> {
     }
 
     /// The next byte that is not white space; it is not taken.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&mut self) -> Option<u8> {
-        loop {
-            match self.bytes.get(self.at) {
-                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
-                other => return other.copied(),
-            }
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte > b' ' => Some(*byte),
+            _ => self.peek_behind_space(),
         }
+    }
+
+    #[inline(never)]
+    fn peek_behind_space(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.bytes.get(self.at) {
+            self.at += 1;
+        }
+        self.bytes.get(self.at).copied()
     }
 
     /// Nothing but white space may follow.
@@ -64,8 +70,14 @@ impl<'a> Json<'a> {
         loop {
             let name = self.string()?;
             self.expect(b':')?;
-            let mut decoded = [0; NAME_BYTES];
-            each(self, if name.is_plain { name.raw } else { name.decode_name(&mut decoded) })?;
+            let decoded;
+            let name = if name.is_plain {
+                name.raw
+            } else {
+                decoded = name.decode_name();
+                &decoded.0[..decoded.1]
+            };
+            each(self, name)?;
             if !self.take(b',') {
                 self.depth -= 1;
                 return self.expect(b'}');
@@ -145,11 +157,14 @@ impl<'a> Json<'a> {
     }
 
     /// Any value, checked and left behind.
+    ///
+    /// What is small is inlined, here and above, so that the position stays in a register from one
+    /// token to the next: through memory each costs five cycles, half of the time of a chunk.
+    #[inline(always)]
     pub(super) fn skip(&mut self) -> Result<(), NotJson> {
         match self.peek() {
             Some(b'"') => self.string().map(drop),
-            Some(b'{') => self.members(|json, _| json.skip()),
-            Some(b'[') => self.elements(|json, _| json.skip()),
+            Some(b'{' | b'[') => self.skip_nested(),
             Some(b'n') => self.word(b"null"),
             Some(b't') => self.word(b"true"),
             Some(b'f') => self.word(b"false"),
@@ -157,6 +172,16 @@ impl<'a> Json<'a> {
         }
     }
 
+    #[inline(never)]
+    fn skip_nested(&mut self) -> Result<(), NotJson> {
+        if self.peek() == Some(b'{') {
+            self.members(|json, _| json.skip())
+        } else {
+            self.elements(|json, _| json.skip())
+        }
+    }
+
+    #[inline(always)]
     fn open(&mut self, bracket: u8) -> Result<(), NotJson> {
         if self.depth == DEPTH_LIMIT {
             return Err(self.wrong());
@@ -165,14 +190,14 @@ impl<'a> Json<'a> {
         self.expect(bracket)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
         is_next
     }
 
-    #[inline]
+    #[inline(always)]
     fn expect(&mut self, byte: u8) -> Result<(), NotJson> {
         if self.take(byte) { Ok(()) } else { Err(self.wrong()) }
     }
@@ -182,7 +207,7 @@ impl<'a> Json<'a> {
         NotJson { at: self.at, is_early: self.at >= self.bytes.len() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn string(&mut self) -> Result<Text<'a>, NotJson> {
         self.expect(b'"')?;
         let from = self.at;
@@ -204,6 +229,7 @@ impl<'a> Json<'a> {
         }
     }
 
+    #[inline(never)]
     fn escape(&mut self) -> Result<(), NotJson> {
         self.at += 1;
         match self.bytes.get(self.at) {
@@ -222,20 +248,27 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn word(&mut self, word: &[u8]) -> Result<(), NotJson> {
         if self.bytes[self.at..].starts_with(word) {
             self.at += word.len();
             return Ok(());
         }
+        Err(self.wrong_word(word))
+    }
+
+    #[cold]
+    fn wrong_word(&mut self, word: &[u8]) -> NotJson {
         for expected in word {
             if self.bytes.get(self.at) != Some(expected) {
                 break;
             }
             self.at += 1;
         }
-        Err(self.wrong())
+        self.wrong()
     }
 
+    #[inline(always)]
     fn number(&mut self) -> Result<(), NotJson> {
         self.at += usize::from(self.bytes.get(self.at) == Some(&b'-'));
         match self.bytes.get(self.at) {
@@ -255,7 +288,7 @@ impl<'a> Json<'a> {
     }
 
     /// At least one.
-    #[inline]
+    #[inline(always)]
     fn digits(&mut self) -> Result<(), NotJson> {
         let from = self.at;
         while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
@@ -282,14 +315,16 @@ impl Text<'_> {
         push_lossy(rest, target);
     }
 
-    /// What it stands for; cut short where that is longer than any name that is asked for.
+    /// What it stands for and how long that is; cut short where it is longer than any name that is
+    /// asked for.
     #[cold]
-    fn decode_name<'n>(&self, name: &'n mut [u8; NAME_BYTES]) -> &'n [u8] {
+    fn decode_name(&self) -> ([u8; NAME_BYTES], usize) {
         let mut decoded = String::new();
         self.push_to(&mut decoded);
         let length = decoded.len().min(NAME_BYTES);
+        let mut name = [0; NAME_BYTES];
         name[..length].copy_from_slice(&decoded.as_bytes()[..length]);
-        &name[..length]
+        (name, length)
     }
 }
 
@@ -341,7 +376,7 @@ fn hex4(bytes: &[u8]) -> Option<(u32, &[u8])> {
 }
 
 /// The first quote, backslash or control character from `at` on, eight bytes at a time.
-#[inline]
+#[inline(always)]
 fn find_special(bytes: &[u8], mut at: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = ONES << 7;

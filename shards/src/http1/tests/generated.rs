@@ -147,6 +147,8 @@ fn responses() -> impl Strategy<Value = Response> {
         "Connection: close",
         "connection: Keep-Alive, x",
         "Content-Type: text/plain",
+        "content-type:text/event-stream ;charset=utf-8",
+        "Content-Type: Application/JSON",
         "Folded: a\n b",
         "Empty:",
         "Space : before the colon",
