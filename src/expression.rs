@@ -400,8 +400,9 @@ fn parse_factor(metric: Metric, text: &str) -> Result<f64, String> {
 }
 
 const FORM: &str = "allowed: latency.p99>50ms (or p99>50ms), and service, lateness, pool_wait, \
-    ttfb, connect, tls, ttft, service_ttft, tpot, chunk_delta, isl or osl with .STAT; failed>0.1%, dropped>100, completed>1000, achieved<0.99*target, \
-    offered, scheduled, goodput>95%, tps>5k, total_tps, cached<1%; STAT is min, mean, max or pNN";
+    ttfb, connect, tls, ttft, service_ttft, tpot, chunk_delta, isl or osl with .STAT; \
+    failed>0.1%, dropped>100, completed>1000, achieved<0.99*target, offered, scheduled, \
+    goodput>95%, tps>5k, total_tps, cached<1%; STAT is min, mean, max or pNN";
 
 #[cfg(test)]
 mod tests {

@@ -250,7 +250,9 @@ fn assess_phase(snapshot: &Snapshot, facts: &RunFacts, index: usize) -> Option<A
         return None;
     }
     let little_ratio = little_ratio(phase, plan);
-    let verdict = limit(&limit_facts(snapshot, phase, plan)).less_what_contradicts(little_ratio);
+    let verdict = limit(&limit_facts(snapshot, phase, plan))
+        .less_what_contradicts(little_ratio)
+        .less_what_lengths_make(phase.sums.answers.is_some());
     Some(Assessment { verdict, little_ratio })
 }
 

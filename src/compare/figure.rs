@@ -291,4 +291,34 @@ mod tests {
         }
         assert!(rows(&arms, true).iter().all(|row| row.changes[0].is_some()));
     }
+
+    #[test]
+    fn times_to_first_tokens_count_from_an_origin_and_are_repeated_in_a_closed_loop() {
+        let streamed = |origin: &str| {
+            let mut summary = summary(1.0, 1.0, 1.0);
+            let times = json!({ "percentiles": { "50.0": 2e8, "99.0": 4e8 } });
+            (summary["ttft"], summary["service_ttft"]) = (times.clone(), times);
+            summary["tps"] = json!(100.0);
+            summary["latency_origin"] = json!(origin);
+            summary
+        };
+        let names = |later: &str, is_one_origin| -> Vec<(&str, bool)> {
+            let arms = [arm("A", [streamed("sent")]), arm("B", [streamed(later)])];
+            let rows = rows(&arms, is_one_origin);
+            let of_tokens = rows.iter().filter(|row| {
+                row.figure.name.contains("ttft") || row.figure.name == "output tokens"
+            });
+            of_tokens.map(|row| (row.figure.name, row.changes[0].is_some())).collect()
+        };
+        let closed = [("output tokens", true), ("ttft.p50", true), ("ttft.p99", true)];
+        assert_eq!(names("sent", true), closed);
+        let mixed = [
+            ("output tokens", true),
+            ("ttft.p50", false),
+            ("ttft.p99", false),
+            ("service_ttft.p50", true),
+            ("service_ttft.p99", true),
+        ];
+        assert_eq!(names("scheduled", false), mixed);
+    }
 }

@@ -257,4 +257,40 @@ pub mod tests {
         assert!(changed("trust", json!({"verdict": "fail"})).is_untrusted());
         assert!(!changed("trust", Value::Null).is_untrusted());
     }
+
+    #[test]
+    fn figures_of_tokens_are_found_where_results_have_them() {
+        let mut streamed = summary(100.0, 5e5, 2e6);
+        for (key, p99) in [("ttft", 4.7e8), ("service_ttft", 4.6e8), ("tpot", 3.1e7)] {
+            streamed[key] = json!({ "avg": 1e6, "percentiles": { "99.0": p99 } });
+        }
+        streamed["chunk_delta"] = json!({ "max": 9e7 });
+        streamed["tls"] = json!({ "min": 1e6 });
+        streamed["output_sequence_lengths"] = json!({ "avg": 128.5 });
+        streamed["input_sequence_lengths"] = json!({ "max": 550 });
+        streamed["tps"] = json!(5_210.0);
+        streamed["tokens"] = json!({ "total_tps": 27_000.0, "cached_share": 0.004 });
+        // 80 per second over 100 s, of 10 000 that ended.
+        streamed["goodput"] = json!(80.0);
+        streamed["duration_ns"] = json!(100_000_000_000u64);
+        let (streamed, plain) = (run("r", streamed), run("p", summary(100.0, 5e5, 2e6)));
+        let p99 = Stat::Percentile(99.0);
+        for (metric, value) in [
+            (Metric::Ttft(p99), 4.7e8),
+            (Metric::ServiceTtft(p99), 4.6e8),
+            (Metric::Tpot(p99), 3.1e7),
+            (Metric::ChunkDelta(Stat::Max), 9e7),
+            (Metric::Tls(Stat::Min), 1e6),
+            (Metric::Osl(Stat::Mean), 128.5),
+            (Metric::Isl(Stat::Max), 550.0),
+            (Metric::Tps, 5_210.0),
+            (Metric::TotalTps, 27_000.0),
+            (Metric::CachedShare, 0.004),
+            (Metric::Goodput, 80.0),
+            (Metric::GoodputShare, 0.8),
+        ] {
+            assert_eq!(streamed.metric(metric), Some(value), "{metric:?}");
+            assert_eq!(plain.metric(metric), None, "{metric:?} of plain HTTP");
+        }
+    }
 }

@@ -155,7 +155,11 @@ pub fn table(results: &Results) -> String {
         return String::new();
     }
     if trust.is_unstable {
-        notes.push("  n/a latency: it rises for as long as the queue grows".to_owned());
+        let what = match sums.answers {
+            Some(_) => "latency and TTFT: they rise",
+            None => "latency: it rises",
+        };
+        notes.push(format!("  n/a {what} for as long as the queue grows"));
     } else if sums.censored.count() > 0 {
         let count = grouped(sums.censored.count());
         notes.push(format!(
@@ -181,7 +185,11 @@ fn cells(
         let sign = if value.is_at_least || is_at_least { ">=" } else { "" };
         // Histograms hold a 0 as 1 ns.
         let is_zero = value.value <= 1 && row.completed.min == 0;
-        let text = if is_zero { "0".to_owned() } else { significant(value.value as f64 / size) };
+        let text = match row.scale {
+            _ if is_zero => "0".to_owned(),
+            Scale::Count(1.0) => grouped(value.value),
+            Scale::Time | Scale::Count(_) => significant(value.value as f64 / size),
+        };
         format!("{sign}{text}")
     };
     let mut cells: Vec<String> = COLUMNS
@@ -189,7 +197,7 @@ fn cells(
         .zip(columns)
         .map(|((_, milli), value)| {
             let needed = count_needed(*milli);
-            if row.series == "latency" && trust.is_unstable {
+            if trust.is_unstable && grows_with_the_queue(row) {
                 return "n/a".to_owned();
             }
             if row.count < needed {
@@ -210,6 +218,11 @@ fn cells(
         cells.push(interval.map_or_else(String::new, |interval| roughly(half(interval))));
     }
     cells
+}
+
+/// Whether a row counts from the schedule, so that it has no percentile where the queue grows.
+fn grows_with_the_queue(row: &Row) -> bool {
+    matches!(row.series, "latency" | "ttft")
 }
 
 const US: u64 = 1_000;
@@ -242,7 +255,7 @@ fn row_notes(row: &Row, trust: &Trust) -> Vec<String> {
     }
     let mut notes: Vec<Note> = Vec::new();
     // One line says it for all.
-    if row.series == "latency" && trust.is_unstable {
+    if trust.is_unstable && grows_with_the_queue(row) {
         return Vec::new();
     }
     for (name, milli) in COLUMNS {

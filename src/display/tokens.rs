@@ -28,6 +28,10 @@ pub(super) fn tail(results: &Results) -> String {
     if let Some(tps) = totals.tps() {
         parts.push(format!("{}{} output tokens/s", at_least(sums.outputs_unknown()), rate(tps)));
     }
+    let generates = !is_embeddings(results);
+    if let (false, Some(tps)) = (generates, totals.input_tps()) {
+        parts.push(format!("{} prompt tokens/s", rate(tps)));
+    }
     let counters = &sums.counters;
     let ended = counters.completed + counters.failed;
     if !results.facts.goodput.is_empty() && ended > 0 {
@@ -36,9 +40,17 @@ pub(super) fn tail(results: &Results) -> String {
     }
     let counted = match counted_by(sums, results.facts.inference.as_ref()) {
         Some(who) => format!("tokens counted by {who}"),
-        None => "nobody counted its tokens".to_owned(),
+        None if !generates && counters.answers_prompt_counted > 0 => {
+            "tokens counted by the server".to_owned()
+        }
+        None => "nobody counted the tokens".to_owned(),
     };
     format!("{}; {counted}", parts.join(", "))
+}
+
+/// Embeddings generate nothing.
+fn is_embeddings(results: &Results) -> bool {
+    results.facts.inference.as_ref().is_some_and(|facts| facts.api.contains("embeddings"))
 }
 
 fn at_least(unknown: u64) -> &'static str {
@@ -103,8 +115,7 @@ pub(super) fn lines(results: &Results) -> Vec<String> {
 fn unknown(results: &Results) -> Option<String> {
     let count = results.tracked.sums.outputs_unknown();
     let facts = results.facts.inference.as_ref();
-    // Embeddings generate nothing.
-    if count == 0 || facts.is_some_and(|facts| facts.api.contains("embeddings")) {
+    if count == 0 || is_embeddings(results) {
         return None;
     }
     let advice = match facts {

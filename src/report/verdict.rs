@@ -274,6 +274,21 @@ impl Verdict {
     }
 }
 
+impl Verdict {
+    /// An inference from how far latencies lie apart holds only where all requests are alike.
+    /// `has_lengths`: answers of an inference endpoint, each as long as it came out.
+    pub fn less_what_lengths_make(self, has_lengths: bool) -> Verdict {
+        if !(has_lengths && self.is_inferred) {
+            return self;
+        }
+        unknown(
+            "answers differ in length, so how far their times lie apart does not tell whether \
+             they waited for each other"
+                .to_owned(),
+        )
+    }
+}
+
 /// Endpoint or connections, from the shape of the latencies.
 fn by_shape(facts: &LimitFacts) -> (Limit, String) {
     let over_p1 = facts.p50_ns as f64 / facts.p1_ns.max(1) as f64;
@@ -552,6 +567,18 @@ mod tests {
             let verdict = inferred(is_inferred).less_what_contradicts(ratio);
             assert_eq!(verdict.limit.is_some(), is_held, "{is_inferred} {ratio:?}");
         }
+    }
+
+    #[test]
+    fn nothing_is_inferred_from_answers_that_differ_in_length() {
+        let of = |is_inferred| Verdict {
+            limit: Some(Limit::Client),
+            is_inferred,
+            reason: String::new(),
+        };
+        assert_eq!(of(true).less_what_lengths_make(true).limit, None);
+        assert_eq!(of(true).less_what_lengths_make(false).limit, Some(Limit::Client));
+        assert_eq!(of(false).less_what_lengths_make(true).limit, Some(Limit::Client), "measured");
     }
 
     #[test]

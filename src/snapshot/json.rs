@@ -394,8 +394,8 @@ fn counters(list: impl IntoIterator<Item = (&'static str, u64)>) -> impl Iterato
     list.into_iter().map(|(name, value)| Metric::Counter(Counter { name, value }))
 }
 
-/// Those of endpoints first. What only a schedule or an inference endpoint has is left out elsewhere.
-/// `opened`: of the phases in which the connections were opened.
+/// Those of endpoints first. What only a schedule or an inference endpoint has is left out
+/// elsewhere. `opened`: of the phases in which the connections were opened.
 fn series(sums: &Sums, opened: &Sums) -> Vec<Metric> {
     let mut list = vec![one_series("sample_latency_ns", sums.headline())];
     list.extend(sums.answers.iter().flat_map(|answers| series_of_answers(sums, answers)));

@@ -240,8 +240,8 @@ fn by_others(facts: &Facts) -> Option<String> {
     }
     (waited > LOST_WARN).then(|| {
         format!(
-            "other programs had its cores for {} of the time: give it cores of its own (--cores, \
-             with the others kept off them)",
+            "other programs had its cores for {} of the time (the endpoint, if it is on this \
+             host): give it cores of its own (--cores, with the others kept off them)",
             percent(waited)
         )
     })

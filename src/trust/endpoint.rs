@@ -1,4 +1,4 @@
-//! D9, D15, D18 and D21: what the endpoint did to the figures. Findings, never a verdict on the run.
+//! D9, D15, D18, D21: what the endpoint did to the figures. Findings, never a verdict on the run.
 
 use loadgen_shards::recorder::{Counters, Parts};
 
@@ -245,8 +245,7 @@ pub(super) fn failures(facts: &Facts, marks: &mut Vec<Mark>) -> Check {
     FAILURES.says(Level::Warn, Some(share * 100.0), reason)
 }
 
-/// D21: whether the endpoint makes connections that are kept open open anew. `None` if it closed
-/// none.
+/// D21: whether the endpoint closes connections that could carry more. `None` if it closed none.
 pub(super) fn closed(facts: &Facts) -> Option<Check> {
     let Counters { closed_by_endpoint, closed_by_endpoint_exchanges, completed, .. } =
         facts.counters;

@@ -64,7 +64,12 @@ pub(super) fn stationarity(facts: &Facts, marks: &mut Vec<Mark>) -> (Check, bool
         }
         reason += if is_ours { ": more connections" } else { ": a lower rate" };
         let why = "the queue grows all the time";
-        marks.extend(PERCENTILES.iter().map(|percentile| mark(percentile.milli, why)));
+        let all = || PERCENTILES.iter().map(|percentile| mark(percentile.milli, why));
+        marks.extend(all());
+        // From the schedule too.
+        if facts.sums.answers.is_some() {
+            marks.extend(all().map(|mark| Mark { series: "ttft", ..mark }));
+        }
         let value = growth.map(|growth| growth.per_second);
         return (STATIONARITY.says(Level::Fail, value, reason), true);
     }

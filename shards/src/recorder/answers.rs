@@ -252,6 +252,17 @@ mod tests {
     }
 
     #[test]
+    fn no_cached_tokens_are_told_apart_from_an_endpoint_that_does_not_tell() {
+        let told = |cached| {
+            let mut recording = Recording::default();
+            let usage = Usage { cached, ..facts(Some(4)).usage };
+            recording.answer(&AnswerFacts { usage, ..facts(Some(4)) }, &[], &STAMPS, 0, true);
+            (recording.counters.answers_cached_told, recording.counters.cached_tokens)
+        };
+        assert_eq!([told(None), told(Some(0)), told(Some(5))], [(0, 0), (1, 0), (1, 5)]);
+    }
+
+    #[test]
     fn tpot_needs_two_tokens_and_two_instants() {
         assert_eq!(Tpot::of(&facts(Some(2))), Tpot::Is(600_000));
         assert_eq!(Tpot::of(&facts(Some(1))), Tpot::Undefined);
