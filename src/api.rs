@@ -1,16 +1,15 @@
-//! The kinds of endpoint: where each is asked, what its request body looks like, and how its answers
-//! are read.
+//! The kinds of endpoint: where each is asked, what its request body looks like, and how its
+//! answers are read.
 //!
 //! Pure: words, paths and rows in, bytes out. [`crate::request`] puts the bytes behind a head and
 //! into the table of a run.
-#![expect(unused_imports, reason = "the flags of inference runs come next")]
 
 mod body;
 mod field;
 
 use loadgen_shards::answer::{AnswerFormat, PathStep};
 
-pub use body::{Body, BodyWriter, body};
+pub use body::{BodyWriter, body};
 pub use field::parse_field;
 
 /// A kind of endpoint (`--api`).

@@ -47,8 +47,8 @@ pub fn table(config: &Config, embedded: Option<SocketAddr>) -> Result<RequestTab
     table_with(config, embedded, None, &AnswerPlan::PLAIN, &|_| {}, &system_resolver)
 }
 
-/// Builds the table of a run with rows. Each row is there once, in its order, and goes to one of the
-/// URLs, which take turns; fewer rows than URLs are repeated, so that each URL is there once.
+/// Builds the table of a run with rows. Each row is there once, in its order, and goes to one of
+/// the URLs, which take turns; fewer rows than URLs are repeated, so that each URL is there once.
 /// `progress` is told how many requests are done, now and then and from any thread.
 pub fn table_of_rows(
     config: &Config,
@@ -169,15 +169,18 @@ fn write_row(
     row: usize,
     out: &mut Vec<u8>,
 ) -> Result<BodyFacts, String> {
-    let mut body = Vec::new();
-    let facts = content.write(row, &mut body)?;
-    head.write(content.sample(row), facts, out)?;
-    out.extend_from_slice(&body);
+    // The head tells the length of the body, so it is made later and put before. That moves a body
+    // once more, and needs no second buffer of megabytes.
+    let begin = out.len();
+    let facts = content.write(row, out)?;
+    let mut own = Vec::with_capacity(HEAD_BYTES);
+    head.write(content.sample(row), facts, &mut own)?;
+    out.splice(begin..begin, own);
     Ok(facts)
 }
 
-/// Which of `count` URLs an entry goes to: each once in any `count` entries from a multiple of
-/// `count` on, and not always the same ones in the same order, as rows may take turns in length too.
+/// Which of `count` URLs an entry goes to: each once in every `count` entries, and each time in
+/// another order, as rows may take turns too, long and short.
 fn place_of(entry: usize, count: usize) -> usize {
     (entry + entry / count) % count
 }
@@ -202,6 +205,8 @@ fn finished(
     })
 }
 
+/// Longer than most heads.
+const HEAD_BYTES: usize = 512;
 /// Largest table. Building it takes twice as much memory for a moment.
 const ARENA_BYTES_MAX: u64 = 8 << 30;
 

@@ -27,7 +27,8 @@ impl<'a> Content<'a> {
             Some(Api::Template) => body.map(|body| parse(&body)).transpose()?,
             Some(api) if api != Api::Raw && body.is_some() => {
                 return Err(Error::usage(format!(
-                    "--api {} makes the bodies; leave -b and --body-file out, or use --api template",
+                    "--api {} makes the bodies; leave -b and --body-file out, or use --api \
+                     template",
                     api.name()
                 )));
             }
@@ -63,6 +64,7 @@ impl<'a> Content<'a> {
     /// Appends the body of a row. The error is a fragment that follows "row N".
     pub fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<BodyFacts, String> {
         let sample = self.sample(row);
+        let begin = out.len();
         let mut is_stream = false;
         let mut has_body = self.body.is_some();
         let mut is_own = false;
@@ -78,7 +80,7 @@ impl<'a> Content<'a> {
         if let Some(body) = self.body.as_ref().filter(|_| !is_own) {
             body.render(sample, self.escape, out)?;
         }
-        Ok(BodyFacts { length: has_body.then_some(out.len()), is_stream })
+        Ok(BodyFacts { length: has_body.then_some(out.len() - begin), is_stream })
     }
 }
 
