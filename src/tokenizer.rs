@@ -89,6 +89,20 @@ impl Tokenizer {
         }
     }
 
+    /// Into how many pieces a text is cut before tokens are looked for within each: the tokens of
+    /// the text are those of its pieces.
+    pub fn pieces(&self, text: &str) -> usize {
+        match &self.model {
+            Model::Builtin(model) => model.split(text).count(),
+            Model::File(model) => {
+                let encoding = model.encode(text, false).expect(ENCODES);
+                let mut pieces = encoding.get_word_ids().to_vec();
+                pieces.dedup();
+                pieces.len()
+            }
+        }
+    }
+
     /// Ids are below this.
     pub fn vocabulary(&self) -> u32 {
         match &self.model {
@@ -104,7 +118,7 @@ impl Tokenizer {
 }
 
 fn encoding(model: &tokenizers::Tokenizer, text: &str) -> tokenizers::Encoding {
-    model.encode_fast(text, false).expect("a text of unknown words was encoded when it was loaded")
+    model.encode_fast(text, false).expect(ENCODES)
 }
 
 /// Loads a `tokenizer.json` and leaves out what would change counts: a text is neither cut nor
@@ -120,6 +134,8 @@ fn load(bytes: &[u8]) -> Result<tokenizers::Tokenizer, String> {
         .map_err(|error| format!("it cannot encode every text ({error})"))?;
     Ok(model)
 }
+
+const ENCODES: &str = "a text of unknown words was encoded when it was loaded";
 
 /// Words that no vocabulary has: of two private characters, and of letters.
 const UNKNOWN_WORDS: &str = "\u{10fffd}\u{f8ff} qzxjvkqzxjvk";
@@ -234,6 +250,18 @@ pub mod tests {
         let tokenizer = of_words(&["red", "green", "blue"], true);
         assert_eq!(tokenizer.encode("red  blue\nmauve red green"), [1, 3, 0, 1, 2]);
         assert_eq!(tokenizer.count("red blue mauve red green"), 5);
+    }
+
+    #[test]
+    fn pieces_are_what_a_text_is_cut_into_first() {
+        let cases = [
+            (Tokenizer::builtin("cl100k").unwrap(), "a tokenizer, cut", 4),
+            (of_words(&["red"], true), "red  blue\nred", 3),
+            (of_characters("abc "), "a cab", 1),
+        ];
+        for (tokenizer, text, pieces) in cases {
+            assert_eq!(tokenizer.pieces(text), pieces, "{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use crate::error::{Error, shown};
 
 /// What columns are taken for, row after row.
 pub struct Columns<'a> {
-    options: &'a ReadOptions,
+    /// Role and column of `--column`; of a role, the last.
+    typed: Vec<(&'static str, &'a str)>,
+    keeps_columns: bool,
     /// Values are texts, which may hold JSON: CSV.
     is_text: bool,
     /// Role and column, as they were first met.
@@ -22,13 +24,16 @@ pub struct Columns<'a> {
 impl<'a> Columns<'a> {
     /// Checks the roles of `--column`.
     pub fn new(options: &'a ReadOptions) -> Result<Columns<'a>, Error> {
+        let mut typed: Vec<(&'static str, &'a str)> = Vec::new();
         for (role, column) in &options.columns {
-            if known_role(role).is_none() {
-                let typed = format!("{role}={column}");
-                return Err(Error::value("--column", &typed, &roles_form()));
-            }
+            let pair = || format!("{role}={column}");
+            let role =
+                known_role(role).ok_or_else(|| Error::value("--column", &pair(), &roles_form()))?;
+            typed.retain(|(known, _)| *known != role);
+            typed.push((role, column));
         }
-        Ok(Columns { options, is_text: false, taken: Vec::new(), first: Vec::new() })
+        let keeps_columns = options.keeps_columns;
+        Ok(Columns { typed, keeps_columns, is_text: false, taken: Vec::new(), first: Vec::new() })
     }
 
     /// Values are texts from now on, which may hold JSON.
@@ -41,7 +46,7 @@ impl<'a> Columns<'a> {
         if self.first.is_empty() {
             self.first = row.keys().cloned().collect();
         }
-        let columns = if self.options.keeps_columns { row.clone() } else { Map::new() };
+        let columns = if self.keeps_columns { row.clone() } else { Map::new() };
         let mut sample = match row {
             row if is_batch_line(&row) => self.of_batch(row)?,
             row => self.of_columns(row)?,
@@ -53,7 +58,7 @@ impl<'a> Columns<'a> {
     /// A column that `--column` names and no row has.
     pub fn never_met(&self) -> Option<String> {
         let met = |column: &str| self.taken.iter().any(|(_, taken)| taken == column);
-        let (role, column) = self.options.columns.iter().find(|(_, column)| !met(column))?;
+        let (role, column) = self.typed.iter().find(|(_, column)| !met(column))?;
         Some(format!("--column {role}={column}: no row has it; {}", columns_are(&self.first)))
     }
 
@@ -69,7 +74,7 @@ impl<'a> Columns<'a> {
         let is_unused = |column: &&String| self.taken.iter().all(|(_, taken)| taken != *column);
         let unused: Vec<&str> =
             self.first.iter().filter(is_unused).map(String::as_str).take(UNUSED_SHOWN).collect();
-        if !unused.is_empty() && !self.options.keeps_columns {
+        if !unused.is_empty() && !self.keeps_columns {
             parts.push(format!("not used: {}", unused.join(", ")));
         }
         parts.join(", ")
@@ -80,7 +85,7 @@ impl<'a> Columns<'a> {
         let mut sample = Sample::default();
         self.lengths_and_system(&mut row, &mut sample)?;
         let has_prompt = self.prompt(&mut row, &mut sample)?;
-        if !has_prompt && !self.options.keeps_columns {
+        if !has_prompt && !self.keeps_columns {
             let names: Vec<String> = row.keys().cloned().collect();
             return Err(format!(
                 "has no prompt: {}; say which one it is: --column prompt=NAME",
@@ -137,12 +142,12 @@ impl<'a> Columns<'a> {
         row: &mut Map<String, Value>,
         sample: &mut Sample,
     ) -> Result<bool, String> {
-        let is_mapped = |role: &str| self.options.columns.iter().any(|(typed, _)| typed == role);
+        let is_mapped = |role: &str| self.typed.iter().any(|(typed, _)| *typed == role);
         // If a role of a prompt is mapped, no other is guessed.
-        let mapped: Vec<&str> = PROMPT_ROLES.into_iter().filter(|role| is_mapped(role)).collect();
+        let mapped: Vec<&'static str> =
+            PROMPT_ROLES.into_iter().filter(|role| is_mapped(role)).collect();
         let roles = if mapped.is_empty() { PROMPT_ROLES.to_vec() } else { mapped };
         for role in roles {
-            let role = known_role(role).expect("it is one of PROMPT_ROLES");
             let names = match role {
                 "messages" => &["messages"][..],
                 "conversations" => &["conversations", "conversation"],
@@ -216,8 +221,8 @@ impl<'a> Columns<'a> {
     /// known to be of a request.
     fn overrides(&mut self, row: Map<String, Value>, sample: &mut Sample) -> Result<(), String> {
         for (column, value) in row {
-            let typed = self.options.columns.iter().find(|(_, typed)| *typed == column);
-            let role = typed.map_or(column.as_str(), |(role, _)| role);
+            let typed = self.typed.iter().find(|(_, typed)| *typed == column);
+            let role = typed.map_or(column.as_str(), |(role, _)| *role);
             if typed.is_none() && (self.is_text && AMBIGUOUS.contains(&role)) {
                 continue;
             }
@@ -247,11 +252,10 @@ impl<'a> Columns<'a> {
         role: &'static str,
         names: &[&str],
     ) -> Option<(String, Value)> {
-        let mut typed = self.options.columns.iter().filter(|(typed, _)| typed == role);
-        let column = match typed.next() {
-            Some((_, column)) => Some(column.as_str()),
+        let column = match self.typed.iter().find(|(typed, _)| *typed == role) {
+            Some((_, column)) => Some(*column),
             None => names.iter().copied().find(|name| {
-                row.contains_key(*name) && !self.options.columns.iter().any(|(_, c)| c == name)
+                row.contains_key(*name) && !self.typed.iter().any(|(_, column)| column == name)
             }),
         }?;
         let value = row.shift_remove(column)?;

@@ -11,6 +11,8 @@ pub struct Words {
     pub words: Vec<String>,
     /// A space, or nothing for a tokenizer that has no words.
     pub separator: &'static str,
+    /// The tokenizer cuts a text at every one of them, so that a text of n words has n tokens.
+    pub are_apart: bool,
 }
 
 impl Words {
@@ -18,11 +20,13 @@ impl Words {
     pub fn of(tokenizer: &Tokenizer) -> Result<Words, Error> {
         let words = search(tokenizer, tokenizer.vocabulary(), " ", is_word);
         if words.len() >= WORDS_MIN {
-            return Ok(Words { words: power_of_two(words), separator: " " });
+            let words = power_of_two(words);
+            let are_apart = are_apart(tokenizer, &words);
+            return Ok(Words { words, separator: " ", are_apart });
         }
         let pieces = search(tokenizer, tokenizer.vocabulary(), "", is_piece);
         if pieces.len() >= PIECES_MIN {
-            return Ok(Words { words: power_of_two(pieces), separator: "" });
+            return Ok(Words { words: power_of_two(pieces), separator: "", are_apart: false });
         }
         Err(Error::setup(format!(
             "the tokenizer {} has {} words and {} characters that are a token each: too few for \
@@ -40,7 +44,7 @@ impl Words {
         let (o200k, cl100k) = (builtin("o200k"), builtin("cl100k"));
         let is_common = |word: &str| is_word(word) && cl100k.count(&format!(" {word}")) == 1;
         let words = search(&o200k, COMMON_IDS, " ", is_common);
-        Words { words: power_of_two(words), separator: " " }
+        Words { words: power_of_two(words), separator: " ", are_apart: false }
     }
 }
 
@@ -74,6 +78,15 @@ fn search(
     words
 }
 
+/// Whether a text of all the words, each behind two different ones, is cut at every word.
+fn are_apart(tokenizer: &Tokenizer, words: &[String]) -> bool {
+    // Odd, so that each of 2^n words is met once.
+    let stride = words.len() / 2 + 1;
+    let again = (0..words.len()).map(|index| &words[index * stride % words.len()]);
+    let all: Vec<&str> = words.iter().chain(again).map(String::as_str).collect();
+    tokenizer.pieces(&all.join(" ")) == all.len()
+}
+
 fn is_word(text: &str) -> bool {
     (2..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase())
 }
@@ -103,7 +116,8 @@ mod tests {
     fn each_word_is_a_token_wherever_it_stands() {
         for name in ["o200k", "cl100k"] {
             let tokenizer = Tokenizer::builtin(name).unwrap();
-            let Words { words, separator } = Words::of(&tokenizer).unwrap();
+            let Words { words, separator, are_apart } = Words::of(&tokenizer).unwrap();
+            assert!(are_apart);
             assert!(words.len() >= 4096, "{}", words.len());
             assert!(words.len().is_power_of_two());
             assert_eq!(words.iter().collect::<HashSet<_>>().len(), words.len());
@@ -124,7 +138,10 @@ mod tests {
     #[test]
     fn a_tokenizer_of_characters_has_no_words_but_characters() {
         let words = Words::of(&of_characters("abcdefghi !")).unwrap();
-        assert_eq!((words.words.len(), words.separator), (8, ""));
+        assert_eq!((words.words.len(), words.separator, words.are_apart), (8, "", false));
+        let all = ["a", "b"].map(str::to_owned);
+        assert!(!are_apart(&of_characters("ab "), &all), "it never cuts");
+        assert!(are_apart(&of_words(&["a", "b"], true), &all));
     }
 
     #[test]

@@ -82,7 +82,12 @@ fn a_row_may_have_lengths_a_system_prompt_and_members_of_the_request() {
 
 #[test]
 fn column_names_a_role_before_anything_is_guessed() {
-    let options = mapped(&[("prompt", "ask"), ("model", "lora"), ("temperature", "heat")]);
+    let options = mapped(&[
+        ("prompt", "never"),
+        ("prompt", "ask"),
+        ("model", "lora"),
+        ("temperature", "heat"),
+    ]);
     let mut columns = Columns::new(&options).unwrap();
     let row = json!({"prompt": "x", "messages": [1], "ask": "q", "lora": "a", "heat": 1});
     let sample = columns.sample(object(row)).unwrap();
