@@ -9,6 +9,7 @@ mod flags;
 mod help;
 mod inference;
 mod later;
+mod serve;
 
 use std::ffi::OsString;
 
@@ -21,6 +22,7 @@ use crate::error::Error;
 pub use flags::{Common, CompareFlags, LoadFlags, ProbeFlags, ServeFlags};
 pub use inference::{InferenceFlags, TlsFlags};
 pub use later::WORKS_NOW;
+pub use serve::ServeInferenceFlags;
 
 /// What a command line asks for.
 #[derive(Clone, Debug)]
@@ -615,6 +617,7 @@ mod tests {
                 assert_eq!(serve.flags.listen.as_deref(), Some("127.0.0.1:9"));
                 assert_eq!(serve.flags.body_bytes.as_deref(), Some("1k"));
                 assert_eq!(serve.flags.delay.as_deref(), Some("5ms"));
+                assert_eq!(serve.flags.inference.given().count(), 0);
             }
             other => panic!("{other:?}"),
         }

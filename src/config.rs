@@ -24,7 +24,7 @@ use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::shard::WIRE_STAMPS_TLS;
 use loadgen_shards::tls::TlsOptions;
 
-use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve};
+use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve, ServeInferenceFlags};
 use crate::cores::{self, CoreRequest, TimerRequest};
 use crate::error::{Error, shown};
 use crate::expression::{Expression, RequestGoal};
@@ -540,14 +540,9 @@ impl ServeConfig {
         let size = flags.body_bytes.as_deref().unwrap_or("100");
         let delay = flags.delay.as_deref().unwrap_or("0");
         let common = CommonConfig::from_cli(common)?;
-        let mut inference = InferenceConfig { seed: common.seed, ..InferenceConfig::default() };
-        for (flag, text) in flags.inference.typed() {
-            let set = inference.set(flag, text).expect("the endpoint has each of these flags");
-            set.map_err(|allowed| Error::value(flag, text, allowed))?;
-        }
         Ok(ServeConfig {
+            inference: Some(inference_served(&flags.inference, common.seed)?),
             common,
-            inference: Some(inference),
             listen: parse("--listen", listen, LISTEN_FORM, |text| text.parse().ok())?,
             body_bytes: parse(
                 "--body-bytes",
@@ -560,6 +555,16 @@ impl ServeConfig {
             delay_ns: parse("--delay", delay, unit::TIME_FORM, unit::time_ns)?,
         })
     }
+}
+
+/// The inference paths of `serve`.
+fn inference_served(flags: &ServeInferenceFlags, seed: u64) -> Result<InferenceConfig, Error> {
+    let mut config = InferenceConfig { crlf: flags.crlf, seed, ..InferenceConfig::default() };
+    for (flag, text) in flags.given() {
+        let set = config.set(flag, text).expect("each flag of serve is one of the endpoint's");
+        set.map_err(|form| Error::value(flag, text, form))?;
+    }
+    Ok(config)
 }
 
 impl RequestShape {

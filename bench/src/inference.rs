@@ -4,7 +4,8 @@
 //! ```text
 //! config.rs        what is asked for, and the flags that say it
 //! ask.rs           request bodies: JSON into a demand or a refusal
-//! profile.rs       the bytes of vLLM, SGLang, TGI, llama.cpp and OpenAI
+//! profile.rs       vLLM, SGLang, TGI, llama.cpp and OpenAI: their habits and response heads
+//! json.rs          their bodies and events
 //! page.rs          models, metrics, tokens, embeddings
 //! stream.rs        an answer on its way: which bytes are due
 //! draw.rs          random numbers of one request
@@ -19,6 +20,7 @@ pub(crate) mod ask;
 mod config;
 mod distribution;
 mod draw;
+mod json;
 mod page;
 mod profile;
 mod stream;
@@ -35,8 +37,9 @@ pub use self::profile::Profile;
 
 use self::ask::{Ask, Call, Refusal, RefusalKind};
 use self::draw::Occurrences;
+use self::json::{Meta, Usage, generated, json_string};
 use self::page::{Tally, add};
-use self::profile::{ContentType, Framing, Head, Meta, Usage, json_string};
+use self::profile::{ContentType, Framing, Head};
 pub(crate) use self::stream::Step;
 use self::stream::{End, Stream, StreamPlan, Whole, Words};
 use crate::request::Request;
@@ -241,7 +244,7 @@ impl Shared {
         let text = words.text(ask.reasoning_tokens, ask.tokens - ask.reasoning_tokens);
         let reasoning = (ask.reasoning_tokens > 0).then(|| words.text(0, ask.reasoning_tokens));
         let body = if ask.call == Call::Generate {
-            Profile::generated(meta, &text, usage, Some(ask.finish))
+            generated(meta, &text, usage, Some(ask.finish))
         } else {
             config.profile.whole(meta, ask, reasoning.as_deref(), &text, usage)
         };

@@ -348,9 +348,14 @@ mod tests {
 
     #[test]
     fn body_that_a_route_takes_is_kept_wherever_it_is_cut() {
-        let bytes = b"POST /tokenize HTTP/1.1\r\nContent-Length: 5\r\n\r\nab\r\ncPOST / HTTP/1.1\r\n\
-            Content-Length: 2\r\n\r\nxyPOST /v1/completions?a HTTP/1.1\r\nTransfer-Encoding: chunked\
-            \r\n\r\n3\r\n{\r\n\r\n2;e=\"v\"\r\n1}\r\n0\r\nA: b\r\n\r\nPOST /tokenize HTTP/1.1\r\n\r\n";
+        let bytes = [
+            "POST /tokenize HTTP/1.1\r\nContent-Length: 5\r\n\r\nab\r\nc",
+            "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nxy",
+            "POST /v1/completions?a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "3\r\n{\r\n\r\n2;e=\"v\"\r\n1}\r\n0\r\nA: b\r\n\r\n",
+            "POST /tokenize HTTP/1.1\r\n\r\n",
+        ];
+        let bytes = bytes.concat().into_bytes();
         let expected: [(Route, &[u8]); 4] = [
             (Route::Tokenize, b"ab\r\nc"),
             (Route::Plain, b""),

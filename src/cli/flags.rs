@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::inference::{InferenceFlags, ServeInferenceFlags, TlsFlags};
+use super::inference::{InferenceFlags, TlsFlags};
+use super::serve::ServeInferenceFlags;
 use super::{LoadCommand, help};
 
 /// Flags of every command; they work before and after it.
@@ -233,7 +234,7 @@ pub struct ServeFlags {
     /// Time between a request and its response [default: 0]
     #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,
-    /// What the paths of an inference API answer.
+    /// Of the inference paths.
     #[command(flatten)]
     pub inference: ServeInferenceFlags,
 }

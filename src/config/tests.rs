@@ -39,6 +39,19 @@ fn defaults_are_those_of_the_documentation() {
     let serve = serve(&["serve"]).expect("valid");
     assert_eq!(serve.listen, "127.0.0.1:8080".parse().expect("valid"));
     assert_eq!((serve.body_bytes, serve.delay_ns), (100, 0));
+    assert_eq!(serve.inference, Some(InferenceConfig::default()));
+}
+
+#[test]
+fn every_inference_flag_of_serve_reaches_the_endpoint() {
+    let line = "serve --profile tgi --ttft 1 --itl 1 --chunks 1 --tokens-per-chunk 1 \
+                --reasoning-tokens 1 --max-context 1 --ping 1 --crlf --fail-rate 1 \
+                --fail-status 503 --error-in-stream-rate 1 --truncate-rate 1 --stall 1 \
+                --stall-rate 1 --stall-after 1 --close-after 1 --seed 7";
+    let line: Vec<&str> = line.split_whitespace().collect();
+    let served = serve(&line).expect("valid").inference.expect("serve has the paths");
+    assert_eq!((served.seed, served.crlf, served.max_context), (7, true, 1));
+    assert_eq!(served.faults.close_after, Some(1), "the last of the list");
 }
 
 #[test]
@@ -179,6 +192,9 @@ fn values_that_do_not_go_together_are_refused() {
         (["serve", "--listen", "8080"], "127.0.0.1:8080"),
         (["serve", "--body-bytes", "2GiB"], "at most 1GiB"),
         (["serve", "--delay", "x"], "500ms"),
+        (["serve", "--ttft", "soon"], "lognormal:200ms~50ms"),
+        (["serve", "--fail-rate", "2"], "at most 100%"),
+        (["serve", "--profile", "ollama"], "llamacpp"),
     ] {
         let error = serve(&line).expect_err(says).to_string();
         assert!(error.contains(says), "{line:?}: {error}");

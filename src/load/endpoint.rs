@@ -1,6 +1,6 @@
 //! The endpoint of our own: embedded in a load without a URL, or alone as `serve`.
 
-use loadgen_bench::{Endpoint, EndpointConfig};
+use loadgen_bench::{Endpoint, EndpointConfig, InferenceCounts};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::sys::limits;
 
@@ -56,11 +56,37 @@ pub fn serve(serve: Serve) -> Result<u8, Error> {
         engine.name,
         config.body_bytes
     ));
+    if let Some(inference) = &config.inference {
+        let address = endpoint.address();
+        let profile = inference.profile.name();
+        let _ = stream::out(&format!("inference at http://{address}/v1 as {profile}\n"));
+    }
     signals.wait();
     let requests = endpoint.requests();
     endpoint.stop();
+    let counts = endpoint.inference_counts();
     let _ = stream::out(&format!("{} requests served\n", display::grouped(requests)));
+    if counts.requests > 0 {
+        let _ = stream::out(&told(&counts));
+    }
     Ok(0)
+}
+
+/// What the inference paths have done, in a line.
+fn told(counts: &InferenceCounts) -> String {
+    let grouped = display::grouped;
+    format!(
+        "inference: {} requests, {} refused, {} failed, {} errors in a 200, {} truncated, {} \
+         stalled; {} output tokens in {} chunks\n",
+        grouped(counts.requests),
+        grouped(counts.refused),
+        grouped(counts.failed),
+        grouped(counts.errors_in_stream),
+        grouped(counts.truncated),
+        grouped(counts.stalled),
+        grouped(counts.output_tokens),
+        grouped(counts.chunks)
+    )
 }
 
 /// Connections that each thread of the endpoint has room for.

@@ -245,8 +245,8 @@ pub(crate) fn read(route: Route, bytes: &[u8], config: &InferenceConfig) -> Resu
     check_model(&body, config)?;
     let (call, prompt_tokens) = match route {
         Route::Chat => (Call::Chat, tokens_of(text_bytes(body.messages.as_deref(), "messages")?)),
-        Route::Completions => (Call::Completions, one_prompt(body.prompt, "prompt")?),
-        _ => (Call::Generate, one_prompt(body.text.or(body.input_ids), "text")?),
+        Route::Completions => (Call::Completions, one_prompt(body.prompt.as_ref(), "prompt")?),
+        _ => (Call::Generate, one_prompt(body.text.as_ref().or(body.input_ids.as_ref()), "text")?),
     };
     let own = body.sampling_params.unwrap_or_default();
     if body.n.or(own.n).is_some_and(|n| n != 1) {
@@ -384,8 +384,8 @@ fn text_bytes(messages: Option<&[Message]>, name: &str) -> Result<u64, Refusal> 
     Ok(messages.iter().map(bytes).sum())
 }
 
-fn one_prompt(input: Option<Input>, name: &str) -> Result<u64, Refusal> {
-    match input.as_ref().map(|Input(prompts)| prompts.as_slice()) {
+fn one_prompt(input: Option<&Input>, name: &str) -> Result<u64, Refusal> {
+    match input.map(|Input(prompts)| prompts.as_slice()) {
         Some(&[tokens]) => Ok(tokens),
         None | Some([]) => Err(Refusal::invalid(format!("{name} is missing or empty"))),
         Some(_) => Err(Refusal::invalid(format!("{name} must be one prompt, not several"))),

@@ -64,10 +64,10 @@ impl Distribution {
         time_ns(text).map(Distribution::Constant)
     }
 
-    /// The next time, ns.
+    /// The next time, ns; at most 366 days.
     pub fn draw_ns(self, draws: &mut Draws) -> u64 {
         // A float beyond u64 becomes its largest value, one below 0 becomes 0.
-        match self {
+        let ns = match self {
             Distribution::Constant(ns) => ns,
             Distribution::Normal { mean, std_dev } => (mean + std_dev * normal(draws)) as u64,
             Distribution::Exponential { mean } => (-mean * libm::log(1.0 - draws.unit())) as u64,
@@ -79,7 +79,8 @@ impl Distribution {
             Distribution::Uniform { min, max } => {
                 min + ((max - min) as f64 * draws.unit()).round() as u64
             }
-        }
+        };
+        ns.min(TIME_NS_MAX)
     }
 }
 
@@ -192,11 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_below_zero() {
+    fn nothing_is_below_zero_or_beyond_all_bounds() {
         let wide = Distribution::parse("1ms~100ms").expect("valid");
         let mut draws = Draws::of_request(1, b"", 0);
         let times: Vec<u64> = (0..1000).map(|_| wide.draw_ns(&mut draws)).collect();
         assert!(times.contains(&0));
         assert!(times.iter().all(|&time| time < 1000 * MS));
+        let long = Distribution::LogNormal { mean: 1e16, std_dev: 1e16 };
+        let times: Vec<u64> = (0..1000).map(|_| long.draw_ns(&mut draws)).collect();
+        assert_eq!(times.iter().max(), Some(&TIME_NS_MAX));
     }
 }

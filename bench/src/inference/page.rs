@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::ask::{EmbeddingAsk, TOKEN_BYTES};
 use super::config::InferenceConfig;
 use super::draw::Draws;
-use super::profile::{CREATED, Profile, json_string};
+use super::json::{CREATED, json_string, object};
+use super::profile::Profile;
 
 /// What the inference routes have done so far, on all threads together.
 #[derive(Debug, Default)]
@@ -92,16 +93,19 @@ pub(crate) fn metrics(counts: InferenceCounts) -> String {
 pub(crate) fn models(config: &InferenceConfig) -> String {
     let model = json_string(config.model.as_deref().unwrap_or(MODEL));
     let owner = match config.profile {
-        Profile::Vllm => "vllm",
-        Profile::Sglang => "sglang",
-        Profile::Tgi => "tgi",
-        Profile::LlamaCpp => "llamacpp",
         Profile::OpenAi => "system",
+        profile => profile.name(),
     };
-    let max_context = config.max_context;
-    format!(
-        r#"{{"object":"list","data":[{{"id":{model},"object":"model","created":{CREATED},"owned_by":"{owner}","root":{model},"parent":null,"max_model_len":{max_context}}}]}}"#
-    )
+    let entry = object(&[
+        ("id", &model),
+        ("object", "\"model\""),
+        ("created", &CREATED.to_string()),
+        ("owned_by", &format!("\"{owner}\"")),
+        ("root", &model),
+        ("parent", "null"),
+        ("max_model_len", &config.max_context.to_string()),
+    ]);
+    object(&[("object", "\"list\""), ("data", &format!("[{entry}]"))])
 }
 
 /// `/health`
@@ -128,14 +132,16 @@ pub(crate) fn tokenize(config: &InferenceConfig, text: &[u8]) -> String {
         return format!("[{}]", tokens.collect::<Vec<_>>().join(","));
     }
     let ids: Vec<String> = tokens.map(|(id, _)| id.to_string()).collect();
-    let (count, ids) = (ids.len(), ids.join(","));
+    let list = format!("[{}]", ids.join(","));
     if config.profile == Profile::LlamaCpp {
-        return format!(r#"{{"tokens":[{ids}]}}"#);
+        return object(&[("tokens", &list)]);
     }
-    let max_context = config.max_context;
-    format!(
-        r#"{{"count":{count},"max_model_len":{max_context},"tokens":[{ids}],"token_strs":null}}"#
-    )
+    object(&[
+        ("count", &ids.len().to_string()),
+        ("max_model_len", &config.max_context.to_string()),
+        ("tokens", &list),
+        ("token_strs", "null"),
+    ])
 }
 
 /// `/v1/embeddings`: numbers from -1 to 1 in steps of 1/128, the same for the same body.
@@ -228,9 +234,9 @@ mod tests {
     fn tokens_are_four_bytes_each() {
         let config = InferenceConfig::default();
         let page = tokenize(&config, b"abcdefghi");
-        assert_eq!(
-            page,
-            r#"{"count":3,"max_model_len":1048576,"tokens":[1684234849,1751606885,105],"token_strs":null}"#
-        );
+        let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
+        assert_eq!(page["count"], 3);
+        let ids = [*b"abcd", *b"efgh", *b"i\0\0\0"].map(u32::from_le_bytes);
+        assert_eq!(page["tokens"], serde_json::json!(ids));
     }
 }

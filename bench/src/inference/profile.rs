@@ -1,10 +1,7 @@
-//! The bytes of the servers that are imitated.
-//!
-//! What each server sends is told in `docs/ENDPOINT.md`. Everything here is text out of values; the
-//! one who paces an answer asks for a chunk with a mark in place of its text once, and cuts it
-//! there.
+//! The servers that are imitated: their habits, and the heads of their responses. What each of them
+//! sends is told in `docs/ENDPOINT.md`.
 
-use super::ask::{Ask, Call, Finish, Refusal, RefusalKind};
+use super::ask::Refusal;
 
 /// Whose bytes an inference endpoint sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,40 +16,6 @@ pub enum Profile {
     LlamaCpp,
     /// OpenAI's API
     OpenAi,
-}
-
-/// What all chunks of an answer have in common.
-#[derive(Clone, Debug)]
-pub(crate) struct Meta {
-    /// 16 hexadecimal digits.
-    pub(crate) id: String,
-    /// The model's name as a JSON string, quotes included.
-    pub(crate) model: String,
-}
-
-/// What a chunk of a chat adds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Delta<'a> {
-    Role,
-    Text(&'a str),
-    Reasoning(&'a str),
-    Empty,
-}
-
-/// Tokens so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Usage {
-    pub(crate) prompt_tokens: u32,
-    pub(crate) completion_tokens: u32,
-    pub(crate) reasoning_tokens: u32,
-}
-
-/// The `usage` member of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UsageMember {
-    /// What the server writes where it has nothing to say: nothing, or null.
-    Quiet,
-    Tokens(Usage),
 }
 
 /// The head of a response.
@@ -83,15 +46,22 @@ pub(crate) enum Framing {
 }
 
 impl Profile {
+    const ALL: [Profile; 5] =
+        [Profile::Vllm, Profile::Sglang, Profile::Tgi, Profile::LlamaCpp, Profile::OpenAi];
+
     pub(crate) fn parse(text: &str) -> Option<Profile> {
-        Some(match text {
-            "vllm" => Profile::Vllm,
-            "sglang" => Profile::Sglang,
-            "tgi" => Profile::Tgi,
-            "llamacpp" => Profile::LlamaCpp,
-            "openai" => Profile::OpenAi,
-            _ => return None,
-        })
+        Profile::ALL.into_iter().find(|profile| profile.name() == text)
+    }
+
+    /// As flags say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Vllm => "vllm",
+            Profile::Sglang => "sglang",
+            Profile::Tgi => "tgi",
+            Profile::LlamaCpp => "llamacpp",
+            Profile::OpenAi => "openai",
+        }
     }
 
     /// What stands before the payload of an event.
@@ -208,268 +178,6 @@ impl Profile {
         text.extend_from_slice(b"\r\n");
         text
     }
-
-    /// One event of a stream, without its `data:`.
-    pub(crate) fn chunk(
-        self,
-        meta: &Meta,
-        ask: &Ask,
-        delta: Delta<'_>,
-        finish: Option<Finish>,
-        usage: UsageMember,
-    ) -> String {
-        let payload = match ask.call {
-            Call::Chat => self.delta(delta),
-            Call::Completions | Call::Generate => match delta {
-                Delta::Text(text) => format!("\"{text}\""),
-                _ => "\"\"".to_owned(),
-            },
-        };
-        let choice = self.choice(ask.call, "delta", &payload, finish);
-        self.envelope(meta, ask, true, &choice, usage)
-    }
-
-    /// The chunk that only has the counts.
-    pub(crate) fn usage_chunk(self, meta: &Meta, ask: &Ask, usage: Usage) -> String {
-        self.envelope(meta, ask, true, "", UsageMember::Tokens(usage))
-    }
-
-    /// The body of an answer that does not stream.
-    pub(crate) fn whole(
-        self,
-        meta: &Meta,
-        ask: &Ask,
-        reasoning: Option<&str>,
-        text: &str,
-        usage: Usage,
-    ) -> String {
-        let payload = match ask.call {
-            Call::Chat => self.message(reasoning, text),
-            Call::Completions | Call::Generate => format!("\"{text}\""),
-        };
-        let choice = self.choice(ask.call, "message", &payload, Some(ask.finish));
-        self.envelope(meta, ask, false, &choice, UsageMember::Tokens(usage))
-    }
-
-    /// An answer of SGLang's `/generate`, or what a chunk of its stream repeats.
-    pub(crate) fn generated(
-        meta: &Meta,
-        text: &str,
-        usage: Usage,
-        finish: Option<Finish>,
-    ) -> String {
-        let finish = match finish {
-            None => "null".to_owned(),
-            Some(Finish::Stop) => r#"{"type":"stop","matched":2}"#.to_owned(),
-            Some(Finish::Length) => {
-                format!(r#"{{"type":"length","length":{}}}"#, usage.completion_tokens)
-            }
-        };
-        format!(
-            r#"{{"text":"{text}","meta_info":{{"id":"{}","finish_reason":{finish},"prompt_tokens":{},"completion_tokens":{},"cached_tokens":0}}}}"#,
-            meta.id, usage.prompt_tokens, usage.completion_tokens
-        )
-    }
-
-    /// The body of an error answer, and the payload of an error event.
-    pub(crate) fn error(self, refusal: &Refusal) -> String {
-        let Refusal { status, kind, message } = refusal;
-        let message = json_string(message);
-        let name = error_name(*status);
-        match self {
-            Profile::Vllm => {
-                let param = if *kind == RefusalKind::UnknownModel { "\"model\"" } else { "null" };
-                format!(
-                    r#"{{"error":{{"message":{message},"type":"{name}","param":{param},"code":{status}}}}}"#
-                )
-            }
-            Profile::Sglang => format!(
-                r#"{{"object":"error","message":{message},"type":"{name}","param":null,"code":{status}}}"#
-            ),
-            Profile::Tgi => {
-                let kind = match status {
-                    429 => "overloaded",
-                    500.. => "generation",
-                    _ => "validation",
-                };
-                format!(r#"{{"error":{message},"error_type":"{kind}"}}"#)
-            }
-            Profile::LlamaCpp => {
-                let (name, counts) = match *kind {
-                    RefusalKind::Overflow { prompt_tokens, max_context } => (
-                        "exceed_context_size_error",
-                        format!(r#","n_prompt_tokens":{prompt_tokens},"n_ctx":{max_context}"#),
-                    ),
-                    RefusalKind::UnknownModel => ("not_found_error", String::new()),
-                    RefusalKind::Fault if *status == 503 => ("unavailable_error", String::new()),
-                    RefusalKind::Fault => ("server_error", String::new()),
-                    RefusalKind::Invalid => ("invalid_request_error", String::new()),
-                };
-                format!(
-                    r#"{{"error":{{"code":{status},"message":{message},"type":"{name}"{counts}}}}}"#
-                )
-            }
-            Profile::OpenAi => {
-                let (name, code) = match kind {
-                    RefusalKind::UnknownModel => ("invalid_request_error", "\"model_not_found\""),
-                    RefusalKind::Overflow { .. } => {
-                        ("invalid_request_error", "\"context_length_exceeded\"")
-                    }
-                    RefusalKind::Invalid => ("invalid_request_error", "null"),
-                    RefusalKind::Fault if *status == 429 => ("requests", "\"rate_limit_exceeded\""),
-                    RefusalKind::Fault => ("server_error", "null"),
-                };
-                format!(
-                    r#"{{"error":{{"message":{message},"type":"{name}","param":null,"code":{code}}}}}"#
-                )
-            }
-        }
-    }
-
-    /// The payload of an error event inside a 200.
-    pub(crate) fn error_event(self, refusal: &Refusal) -> String {
-        let error = self.error(refusal);
-        // Those whose error body is the object itself wrap it in a stream.
-        if self == Profile::Sglang { format!(r#"{{"error":{error}}}"#) } else { error }
-    }
-
-    fn delta(self, delta: Delta<'_>) -> String {
-        if self == Profile::Sglang {
-            let (role, content, reasoning) = match delta {
-                Delta::Role => ("\"assistant\"", "\"\"".to_owned(), "null".to_owned()),
-                Delta::Text(text) => ("null", format!("\"{text}\""), "null".to_owned()),
-                Delta::Reasoning(text) => ("null", "null".to_owned(), format!("\"{text}\"")),
-                Delta::Empty => ("null", "null".to_owned(), "null".to_owned()),
-            };
-            return format!(
-                r#"{{"role":{role},"content":{content},"reasoning_content":{reasoning},"tool_calls":null}}"#
-            );
-        }
-        match (self, delta) {
-            (Profile::Tgi, Delta::Text(text) | Delta::Reasoning(text)) => {
-                format!(r#"{{"role":"assistant","content":"{text}"}}"#)
-            }
-            (Profile::LlamaCpp, Delta::Role) => r#"{"role":"assistant","content":null}"#.to_owned(),
-            (Profile::OpenAi, Delta::Role) => {
-                r#"{"role":"assistant","content":"","refusal":null}"#.to_owned()
-            }
-            (_, Delta::Role) => r#"{"role":"assistant","content":""}"#.to_owned(),
-            (_, Delta::Text(text)) => format!(r#"{{"content":"{text}"}}"#),
-            (Profile::LlamaCpp, Delta::Reasoning(text)) => {
-                format!(r#"{{"reasoning_content":"{text}"}}"#)
-            }
-            (_, Delta::Reasoning(text)) => format!(r#"{{"reasoning":"{text}"}}"#),
-            (_, Delta::Empty) => "{}".to_owned(),
-        }
-    }
-
-    fn message(self, reasoning: Option<&str>, text: &str) -> String {
-        let reasoning = match (self, reasoning) {
-            (Profile::Vllm, Some(text)) => format!(r#","reasoning":"{text}""#),
-            (Profile::Vllm, None) => r#","reasoning":null"#.to_owned(),
-            (Profile::Sglang, None) => r#","reasoning_content":null"#.to_owned(),
-            (Profile::Sglang | Profile::LlamaCpp, Some(text)) => {
-                format!(r#","reasoning_content":"{text}""#)
-            }
-            (Profile::OpenAi, _) => r#","refusal":null"#.to_owned(),
-            _ => String::new(),
-        };
-        format!(r#"{{"role":"assistant","content":"{text}"{reasoning}}}"#)
-    }
-
-    /// One element of `choices`; `key` names the payload of a chat.
-    fn choice(self, call: Call, key: &str, payload: &str, finish: Option<Finish>) -> String {
-        let key = if call == Call::Chat { key } else { "text" };
-        let reason = match finish {
-            Some(Finish::Stop) => "\"stop\"",
-            Some(Finish::Length) => "\"length\"",
-            // Not null: a quirk of its completions.
-            None if self == Profile::Tgi && call == Call::Completions => "\"\"",
-            None => "null",
-        };
-        let rest = match self {
-            Profile::Vllm if finish.is_some() => r#","stop_reason":null"#,
-            Profile::Sglang => r#","matched_stop":null"#,
-            _ => "",
-        };
-        if self == Profile::LlamaCpp {
-            return format!(r#"{{"finish_reason":{reason},"index":0,"{key}":{payload}}}"#);
-        }
-        format!(r#"{{"index":0,"{key}":{payload},"logprobs":null,"finish_reason":{reason}{rest}}}"#)
-    }
-
-    /// What is around `choices`.
-    fn envelope(
-        self,
-        meta: &Meta,
-        ask: &Ask,
-        is_chunk: bool,
-        choices: &str,
-        usage: UsageMember,
-    ) -> String {
-        let Meta { id, model } = meta;
-        let (prefix, object) = match (ask.call, is_chunk) {
-            (Call::Chat, true) => ("chatcmpl-", "chat.completion.chunk"),
-            (Call::Chat, false) => ("chatcmpl-", "chat.completion"),
-            (Call::Completions | Call::Generate, _) => ("cmpl-", "text_completion"),
-        };
-        let is_null_shown = match self {
-            Profile::Sglang | Profile::Tgi => is_chunk,
-            Profile::OpenAi => is_chunk && ask.include_usage,
-            Profile::Vllm | Profile::LlamaCpp => false,
-        };
-        let usage = match usage {
-            UsageMember::Tokens(usage) => format!(r#","usage":{}"#, self.usage(usage)),
-            UsageMember::Quiet if is_null_shown => r#","usage":null"#.to_owned(),
-            UsageMember::Quiet => String::new(),
-        };
-        match self {
-            Profile::Vllm => format!(
-                r#"{{"id":"{prefix}{id}","object":"{object}","created":{CREATED},"model":{model},"choices":[{choices}]{usage}}}"#
-            ),
-            Profile::Sglang => format!(
-                r#"{{"id":"{id}","object":"{object}","created":{CREATED},"model":{model},"choices":[{choices}]{usage}}}"#
-            ),
-            Profile::Tgi => format!(
-                r#"{{"object":"{object}","id":"","created":{CREATED},"model":{model},"system_fingerprint":"3.3.4-native","choices":[{choices}]{usage}}}"#
-            ),
-            Profile::LlamaCpp => format!(
-                r#"{{"choices":[{choices}],"created":{CREATED},"id":"{prefix}{id}","model":{model},"system_fingerprint":"b0-unknown","object":"{object}"{usage}}}"#
-            ),
-            Profile::OpenAi => format!(
-                r#"{{"id":"{prefix}{id}","object":"{object}","created":{CREATED},"model":{model},"service_tier":"default","system_fingerprint":"fp_0000000000","choices":[{choices}]{usage}}}"#
-            ),
-        }
-    }
-
-    fn usage(self, usage: Usage) -> String {
-        let Usage { prompt_tokens, completion_tokens, reasoning_tokens } = usage;
-        let total = u64::from(prompt_tokens) + u64::from(completion_tokens);
-        let details =
-            format!(r#","completion_tokens_details":{{"reasoning_tokens":{reasoning_tokens}}}"#);
-        match self {
-            Profile::Vllm | Profile::Sglang => {
-                let details = if reasoning_tokens > 0 { &*details } else { "" };
-                format!(
-                    r#"{{"prompt_tokens":{prompt_tokens},"total_tokens":{total},"completion_tokens":{completion_tokens}{details}}}"#
-                )
-            }
-            Profile::Tgi => format!(
-                r#"{{"prompt_tokens":{prompt_tokens},"completion_tokens":{completion_tokens},"total_tokens":{total}}}"#
-            ),
-            Profile::LlamaCpp => format!(
-                r#"{{"completion_tokens":{completion_tokens},"prompt_tokens":{prompt_tokens},"total_tokens":{total},"prompt_tokens_details":{{"cached_tokens":0}}}},"timings":{{"prompt_n":{prompt_tokens},"predicted_n":{completion_tokens}}}"#
-            ),
-            Profile::OpenAi => format!(
-                r#"{{"prompt_tokens":{prompt_tokens},"completion_tokens":{completion_tokens},"total_tokens":{total},"prompt_tokens_details":{{"cached_tokens":0}}{details}}}"#
-            ),
-        }
-    }
-}
-
-/// A text as a JSON string, quotes included.
-pub(crate) fn json_string(text: &str) -> String {
-    serde_json::to_string(text).expect("every string is JSON")
 }
 
 fn reason(status: u16) -> &'static str {
@@ -485,17 +193,3 @@ fn reason(status: u16) -> &'static str {
         _ => "Internal Server Error",
     }
 }
-
-/// The `type` of an error, by the names of vLLM and SGLang.
-fn error_name(status: u16) -> &'static str {
-    match status {
-        404 => "NotFoundError",
-        429 => "RateLimitError",
-        503 => "ServiceUnavailableError",
-        500.. => "InternalServerError",
-        _ => "BadRequestError",
-    }
-}
-
-/// When every answer was created, s since 1970: the same request gets the same bytes.
-pub(crate) const CREATED: u64 = 1_767_225_600;

@@ -8,7 +8,8 @@ use loadgen_shards::limits::SEND_PIECE_BYTES;
 use super::ask::{Ask, Call, Finish};
 use super::distribution::Distribution;
 use super::draw::Draws;
-use super::profile::{Delta, Meta, Profile, Usage, UsageMember};
+use super::json::{Delta, Meta, Usage, UsageMember, generated};
+use super::profile::Profile;
 
 /// What a call of `advance` leaves to be done once the bytes have been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +112,9 @@ impl Whole {
             return Step::Wait(self.due_ns);
         }
         if out.is_empty() {
-            *out = std::mem::take(&mut self.bytes)
+            *out = std::mem::take(&mut self.bytes);
         } else {
-            out.append(&mut self.bytes)
+            out.append(&mut self.bytes);
         }
         if self.is_cut { Step::Cut } else { Step::Done }
     }
@@ -248,7 +249,7 @@ impl Stream {
         if self.plan.ask.call == Call::Generate {
             self.text += &self.plan.words.text(first, count);
             let finish = is_last.then_some(self.plan.ask.finish);
-            let event = Profile::generated(&self.plan.meta, &self.text, self.usage(), finish);
+            let event = generated(&self.plan.meta, &self.text, self.usage(), finish);
             self.event(&event, scratch);
         } else if has_finish || self.is_counting() {
             let text = self.plan.words.text(first, count);
