@@ -116,7 +116,8 @@ fn usage_behind_an_event_name_or_an_empty_text_is_taken() {
     ];
     assert_eq!(chat("name", &script).check().facts.usage, told(20));
     let empty = event(
-        r#"{"choices":[{"index":0,"text":"","finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":20}}"#,
+        r#"{"choices":[{"index":0,"text":"","finish_reason":"stop"}],
+        "usage":{"prompt_tokens":7,"completion_tokens":20}}"#,
     );
     let text = event(r#"{"choices":[{"index":0,"text":"a","finish_reason":null}]}"#);
     let outcome = chat("empty", &[(100, text), (110, empty + DONE)])
