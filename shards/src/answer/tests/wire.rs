@@ -490,6 +490,7 @@ fn w53_a_chunk_that_is_not_json_fails_unless_it_is_to_be_skipped() {
     let case = chat("w53", &script);
     let outcome = case.fails(FailureKind::MalformedAnswer, "an event ends too early, at byte 40");
     assert_eq!((outcome.facts.malformed, outcome.is_broken), (0, false));
+    assert_eq!(outcome.text, "Hi", "what was found in it is forgotten");
     let facts = AnswerFacts { malformed: 2, ..two(told(2)) };
     case.lenient().is_good(facts, &[30], "Hi you", "");
     let event = event("{\"a\":01}");
