@@ -76,10 +76,13 @@ impl<'a> Counter<'a> {
         };
         let (sum, who) = match sum(&|text| self.tokens(text)) {
             Some(sum) => (sum, "/tokenize"),
+            // A request for an answer goes before the load like the preflight, or not at all.
+            None if !self.run.has_preflight => return None,
             None => (sum(&|text| self.tokens_by_usage(text))?, "usage"),
         };
         let ratio = sum as f64 / (TRIALS as f64 * f64::from(words));
-        (ratio > 0.0).then(|| (scaled(typed.isl, 1.0 / ratio), who))
+        // No tokenizer makes less or more of common words: such a count is of something else.
+        (0.5..=8.0).contains(&ratio).then(|| (scaled(typed.isl, 1.0 / ratio), who))
     }
 
     /// Has the server count the tokens of text prompts, if there are few of them and it does so:
