@@ -33,7 +33,11 @@ mod linux {
         group.finish();
     }
 
-    const JSON: &str = r#"{"id":"chatcmpl-b8f0d2a7c1e94f0e8d1b3c5a7f9e0d2c","object":"chat.completion.chunk","created":1796013971,"model":"meta-llama/Llama-3.1-8B-Instruct","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}"#;
+    const JSON: &str = concat!(
+        r#"{"id":"chatcmpl-b8f0d2a7c1e94f0e8d1b3c5a7f9e0d2c","object":"chat.completion.chunk","#,
+        r#""created":1796013971,"model":"meta-llama/Llama-3.1-8B-Instruct","choices":["#,
+        r#"{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}"#,
+    );
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
                           transfer-encoding: chunked\r\n\r\n";
     /// After so many receives a new answer begins.

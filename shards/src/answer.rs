@@ -1,5 +1,5 @@
-//! The answer of an inference endpoint, read as it arrives: when its chunks came, what they carried,
-//! how it ended.
+//! The answer of an inference endpoint, read as it arrives: when its chunks came, what they
+//! carried, how it ended.
 //!
 //! One [`Answer`] belongs to each connection slot. The shard feeds it the body bytes of a response
 //! with the stamp of the receive that brought them, and asks for the [`Verdict`] when the response

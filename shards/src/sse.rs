@@ -390,7 +390,8 @@ mod tests {
 
     #[test]
     fn every_line_of_the_grammar_gives_its_events_under_every_cut() {
-        let cases: &[(&[u8], &[(&str, &str)])] = &[
+        type Case<'a> = (&'a [u8], &'a [(&'a str, &'a str)]);
+        let cases: &[Case<'_>] = &[
             (b"data: a\n\n", &[("", "a")]),
             (b"data:a\n\ndata:  b\n\n", &[("", "a"), ("", " b")]),
             (b"data: a\r\n\r\ndata: b\r\rdata: c\n\r\n", &[("", "a"), ("", "b"), ("", "c")]),

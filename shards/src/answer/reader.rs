@@ -254,18 +254,23 @@ impl Reading {
         let lengths = self.texts.lengths();
         match chunk::read(&self.plan.format, data, &mut self.texts) {
             Ok(chunk) => self.chunk(&chunk, lengths.0, stamp_ns),
-            Err(_) if self.plan.is_lenient => {
-                self.texts.back_to(lengths);
-                self.facts.malformed += 1;
-                Progress::More
-            }
             Err(error) => {
-                self.fail(FailureKind::MalformedAnswer, |words| {
-                    push_not_json("an event", error, data, words);
-                });
-                Progress::Over
+                self.texts.back_to(lengths);
+                self.malformed(error, data)
             }
         }
+    }
+
+    #[cold]
+    fn malformed(&mut self, error: NotJson, data: &[u8]) -> Progress {
+        if self.plan.is_lenient {
+            self.facts.malformed += 1;
+            return Progress::More;
+        }
+        self.fail(FailureKind::MalformedAnswer, |words| {
+            push_not_json("an event", error, data, words);
+        });
+        Progress::Over
     }
 
     /// `text_from`: where the text of this chunk begins in what is kept.

@@ -260,14 +260,18 @@ fn chat(name: &'static str, script: &[(u64, String)]) -> Case {
     Case::stream(name, &script)
 }
 
+/// An event with this JSON, which may stand on several lines here.
 fn event(json: &str) -> String {
+    let json: String = json.lines().map(str::trim_start).collect();
     format!("data: {json}\n\n")
 }
 
 /// A chat chunk with this delta.
 fn delta(delta: &str) -> String {
     event(&format!(
-        r#"{{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":null}}],"usage":null}}"#
+        r#"{{"id":"c","object":"chat.completion.chunk","created":1,"model":"m",
+        "choices":[{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":null}}],
+        "usage":null}}"#
     ))
 }
 
@@ -286,7 +290,8 @@ fn finish(reason: &str) -> String {
 /// The usage chunk at the end: 7 tokens of prompt.
 fn usage(completion: u32) -> String {
     event(&format!(
-        r#"{{"choices":[],"usage":{{"prompt_tokens":7,"completion_tokens":{completion},"total_tokens":9}}}}"#
+        r#"{{"choices":[],
+        "usage":{{"prompt_tokens":7,"completion_tokens":{completion},"total_tokens":9}}}}"#
     ))
 }
 

@@ -308,7 +308,9 @@ impl Text<'_> {
     /// U+FFFD.
     pub fn push_to(&self, target: &mut String) {
         let mut rest = self.raw;
-        while let Some(at) = memchr::memchr(b'\\', rest) {
+        while !self.is_plain
+            && let Some(at) = memchr::memchr(b'\\', rest)
+        {
             push_lossy(&rest[..at], target);
             rest = push_escape(&rest[at + 1..], target);
         }
@@ -382,7 +384,7 @@ fn find_special(bytes: &[u8], mut at: usize) -> usize {
     const HIGHS: u64 = ONES << 7;
     while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let word = u64::from_le_bytes(*word);
-        // The lowest bit that is set in any of the three is exact; a borrow only spoils those above.
+        // The lowest bit set in any of the three is exact; a borrow only spoils those above.
         let zero_if = |byte: u8| word ^ (ONES * u64::from(byte));
         let is_zero = |lanes: u64| lanes.wrapping_sub(ONES) & !lanes;
         let is_control = word.wrapping_sub(ONES * 0x20) & !word;

@@ -2,12 +2,13 @@
 //! if they were ms.
 
 use super::*;
-use crate::recorder::AnswerTimes;
 
 const STOPPED: AnswerFacts = AnswerFacts { finish: FinishReason::Stop, ..STREAM };
 
-fn tpot(facts: &AnswerFacts) -> String {
-    format!("{:?}", AnswerTimes::of(facts, facts.done_ns).tpot)
+/// The time per token after the first, where there is one.
+fn tpot(facts: &AnswerFacts) -> Option<u64> {
+    let after_first = u64::from(facts.usage.completion?).checked_sub(1).filter(|n| *n > 0)?;
+    (facts.instants > 1).then(|| (facts.last_token_ns - facts.first_token_ns) / after_first)
 }
 
 /// A token at each instant, then the finish and the count, at the last.
@@ -23,10 +24,7 @@ fn the_time_to_the_first_token_is_no_gap() {
     let instants: Vec<u64> = (0..10).map(|k| 1000 - 90 + 10 * k).collect();
     let outcome = chat("first", &tokens(&instants, 10)).outcome();
     assert_eq!(outcome.facts.first_token_ns, 910);
-    assert_eq!(
-        (outcome.gaps_ns.as_slice(), tpot(&outcome.facts).as_str()),
-        (&[10; 9][..], "Is(10)")
-    );
+    assert_eq!((outcome.gaps_ns.as_slice(), tpot(&outcome.facts)), (&[10; 9][..], Some(10)));
 }
 
 #[test]
@@ -50,17 +48,14 @@ fn empty_chunks_between_two_that_carry_two_tokens_each_make_no_gap() {
         (131, finish("stop") + &usage(4) + DONE),
     ];
     let outcome = chat("empty", &script).check();
-    assert_eq!((outcome.gaps_ns.as_slice(), tpot(&outcome.facts).as_str()), (&[30][..], "Is(10)"));
+    assert_eq!((outcome.gaps_ns.as_slice(), tpot(&outcome.facts)), (&[30][..], Some(10)));
     assert_eq!(outcome.facts.chunks, 2);
 }
 
 #[test]
 fn four_tokens_in_a_chunk_are_weighed_by_the_count() {
     let outcome = chat("four", &tokens(&[100, 140, 180, 220], 16)).check();
-    assert_eq!(
-        (outcome.gaps_ns.as_slice(), tpot(&outcome.facts).as_str()),
-        (&[40; 3][..], "Is(8)")
-    );
+    assert_eq!((outcome.gaps_ns.as_slice(), tpot(&outcome.facts)), (&[40; 3][..], Some(8)));
     assert_eq!((outcome.facts.chunks, outcome.facts.usage.completion), (4, Some(16)));
 }
 
@@ -68,11 +63,11 @@ fn four_tokens_in_a_chunk_are_weighed_by_the_count() {
 fn one_token_has_a_first_but_no_time_per_token() {
     let outcome = chat("one", &tokens(&[100], 1)).check();
     assert_eq!(outcome.facts.first_token_ns, 100);
-    assert_eq!((outcome.gaps_ns.as_slice(), tpot(&outcome.facts).as_str()), (&[][..], "Undefined"));
+    assert_eq!((outcome.gaps_ns.as_slice(), tpot(&outcome.facts)), (&[][..], None));
     let burst = chat("burst", &tokens(&[100, 100, 100], 3)).outcome();
-    assert_eq!(tpot(&burst.facts), "Undefined", "all at one instant");
+    assert_eq!(tpot(&burst.facts), None, "all at one instant");
     let uncounted = chat("none", &[(10, content("a")), (20, content("b") + DONE)]).outcome();
-    assert_eq!(tpot(&uncounted.facts), "Unknown", "nobody counted");
+    assert_eq!(tpot(&uncounted.facts), None, "nobody counted");
 }
 
 #[test]
@@ -92,7 +87,7 @@ fn the_tail_of_a_stream_is_in_no_token_time() {
         usage: told(4),
         ..STOPPED
     };
-    assert_eq!((outcome.facts, tpot(&facts).as_str()), (facts, "Is(20)"));
+    assert_eq!((outcome.facts, tpot(&facts)), (facts, Some(20)));
 }
 
 #[test]
@@ -116,7 +111,8 @@ fn usage_behind_an_event_name_or_an_empty_text_is_taken() {
     ];
     assert_eq!(chat("name", &script).check().facts.usage, told(20));
     let empty = event(
-        r#"{"choices":[{"index":0,"text":"","finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":20}}"#,
+        r#"{"choices":[{"index":0,"text":"","finish_reason":"stop"}],
+        "usage":{"prompt_tokens":7,"completion_tokens":20}}"#,
     );
     let text = event(r#"{"choices":[{"index":0,"text":"a","finish_reason":null}]}"#);
     let outcome = chat("empty", &[(100, text), (110, empty + DONE)])
@@ -174,7 +170,7 @@ fn spaces_are_tokens() {
         (outcome.facts.chunks, outcome.text.len(), outcome.facts.is_cumulative),
         (100, 100, false)
     );
-    assert_eq!(tpot(&outcome.facts), "Is(1)");
+    assert_eq!(tpot(&outcome.facts), Some(1));
 }
 
 #[test]

@@ -8,7 +8,8 @@ const JSON: AnswerFacts = AnswerFacts { is_stream: false, ..STREAM };
 fn a_chat_answer_that_is_not_streamed_has_text_usage_and_reason() {
     let body = r#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":
         {"role":"assistant","content":"Hi \u00e4","reasoning_content":"Hm","tool_calls":null},
-        "finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":2}}"#;
+        "finish_reason":"stop"}],"usage":{
+        "prompt_tokens":7,"completion_tokens":2}}"#;
     let facts = AnswerFacts { usage: told(2), finish: FinishReason::Stop, ..JSON };
     Case::json("chat", body).is_good(facts, &[], "Hi ä", "Hm");
     Case::json("chat until close", body).eof().is_good(facts, &[], "Hi ä", "Hm");
@@ -121,7 +122,8 @@ fn text_is_that_of_the_first_choice_and_tokens_those_of_all() {
 fn generate_repeats_its_text_by_design_and_counts_what_is_new() {
     let chunk = |text: &str, tokens: u32, finish: &str| {
         event(&format!(
-            r#"{{"text":"{text}","meta_info":{{"id":"x","finish_reason":{finish},"prompt_tokens":7,"completion_tokens":{tokens},"cached_tokens":3}}}}"#
+            r#"{{"text":"{text}","meta_info":{{"id":"x","finish_reason":{finish},
+            "prompt_tokens":7,"completion_tokens":{tokens},"cached_tokens":3}}}}"#
         ))
     };
     let script = [
@@ -168,7 +170,9 @@ fn generate_repeats_its_text_by_design_and_counts_what_is_new() {
     let abort = chunk("Hi", 1, r#"{"type":"abort","message":"out of memory","status_code":500}"#);
     let case = chat("abort", &[(10, abort), (20, DONE.to_owned())]).format(AnswerFormat::Generate);
     case.fails(FailureKind::ErrorInAnswer, "out of memory");
-    let whole = r#"{"text":"Hi","output_ids":[1,2],"meta_info":{"finish_reason":{"type":"stop","matched":2},"prompt_tokens":7,"completion_tokens":2}}"#;
+    let whole = r#"{"text":"Hi","output_ids":[1,2],
+        "meta_info":{"finish_reason":{"type":"stop","matched":2},
+        "prompt_tokens":7,"completion_tokens":2}}"#;
     let facts = AnswerFacts { usage: told(2), finish: FinishReason::Stop, ..JSON };
     for body in [whole.to_owned(), format!("[{whole}]")] {
         Case::json("whole", &body).format(AnswerFormat::Generate).is_good(facts, &[], "Hi", "");
@@ -180,7 +184,8 @@ fn embeddings_generate_nothing_but_must_be_there() {
     let usage = Usage { prompt: Some(4), ..NO_USAGE };
     for embedding in ["[0.5,-1e-3]", "\"AAAA\""] {
         let body = format!(
-            r#"{{"object":"list","data":[{{"index":0,"embedding":{embedding}}}],"usage":{{"prompt_tokens":4,"total_tokens":4}}}}"#
+            r#"{{"object":"list","data":[{{"index":0,"embedding":{embedding}}}],
+            "usage":{{"prompt_tokens":4,"total_tokens":4}}}}"#
         );
         let case = Case::json("embedding", &body).format(AnswerFormat::Embeddings);
         case.is_good(AnswerFacts { usage, ..JSON }, &[], "", "");
@@ -207,7 +212,7 @@ fn a_field_is_found_by_its_path() {
         (&["a"], r#"{"x":{"a":"no"},"\u0061":"Hi"}"#, "Hi"),
         (&["0", "generated_text"], r#"[{"generated_text":"Hi"}]"#, "Hi"),
         (&["score"], r#"{"score":0.25}"#, "0.25"),
-        (&["tags"], r#"{"tags":["a"]}"#, r#"["a"]"#),
+        (&["tags"], r#"{"tags":["a\n"]}"#, r#"["a\n"]"#),
         (&["error"], r#"{"error":"is what is asked for"}"#, "is what is asked for"),
         (&[], r#""Hi""#, "Hi"),
     ] {

@@ -177,7 +177,8 @@ fn w16_w17_w18_w19_a_role_and_empty_deltas_are_no_tokens() {
 #[test]
 fn w20_filter_results_without_choices_come_first() {
     let filter = event(
-        r#"{"id":"","model":"","choices":[],"prompt_filter_results":[{"prompt_index":0,"content_filter_results":{}}]}"#,
+        r#"{"id":"","model":"","choices":[],
+        "prompt_filter_results":[{"prompt_index":0,"content_filter_results":{}}]}"#,
     );
     let mut script = two_script(str::to_owned);
     script[0].1 = filter;
@@ -206,16 +207,15 @@ fn usage_has_its_details() {
     let details = event(
         r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,
         "prompt_tokens_details":{"cached_tokens":5,"audio_tokens":0},
-        "completion_tokens_details":{"reasoning_tokens":1,"accepted_prediction_tokens":0}}}"#
-            .replace('\n', "")
-            .as_str(),
+        "completion_tokens_details":{"reasoning_tokens":1,"accepted_prediction_tokens":0}}}"#,
     );
     let mut script = two_script(str::to_owned);
     script[4].1 = details;
     let usage = Usage { cached: Some(5), reasoning: Some(1), ..told(2) };
     chat("details", &script).is_good(two(usage), &[30], "Hi you", "");
     let null = event(
-        r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":null}}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,
+        "prompt_tokens_details":null}}"#,
     );
     script[4].1 = null;
     chat("null details", &script).is_good(two(told(2)), &[30], "Hi you", "");
@@ -261,7 +261,10 @@ fn w27_reasoning_is_the_first_token_and_content_the_first_visible() {
 fn w28_a_first_chunk_after_hidden_reasoning_says_how_much_it_carried() {
     let all = content("Hi").replace(
         r#""usage":null"#,
-        r#""usage":{"prompt_tokens":7,"completion_tokens":500,"completion_tokens_details":{"reasoning_tokens":499}}"#,
+        concat!(
+            r#""usage":{"prompt_tokens":7,"completion_tokens":500,"#,
+            r#""completion_tokens_details":{"reasoning_tokens":499}}"#
+        ),
     );
     let script = [(10, role()), (100, all), (130, content("!")), (140, finish("stop") + DONE)];
     let usage = Usage { reasoning: Some(499), ..told(500) };
@@ -288,7 +291,9 @@ fn w29_w30_a_tool_call_is_a_token_by_its_name_or_arguments() {
     chat("w29", &script).is_good(facts, &[80], "", r#"look{"at":1}"#);
     // Whole calls in one chunk, with the finish, and the old form.
     let whole = event(
-        r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"a","arguments":"{}"}},{"custom":{"name":"b","input":"x"}}],"function_call":{"name":"c","arguments":{"d":1}}},"finish_reason":"tool_calls"}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"a","arguments":"{}"}},
+        {"custom":{"name":"b","input":"x"}}],"function_call":{"name":"c","arguments":{"d":1}}},
+        "finish_reason":"tool_calls"}]}"#,
     );
     let facts = AnswerFacts { last_token_ns: 50, chunks: 1, instants: 1, ..facts };
     let script = [(10, role()), (50, whole), (140, DONE.to_owned())];
@@ -485,6 +490,7 @@ fn w53_a_chunk_that_is_not_json_fails_unless_it_is_to_be_skipped() {
     let case = chat("w53", &script);
     let outcome = case.fails(FailureKind::MalformedAnswer, "an event ends too early, at byte 40");
     assert_eq!((outcome.facts.malformed, outcome.is_broken), (0, false));
+    assert_eq!(outcome.text, "Hi", "what was found in it is forgotten");
     let facts = AnswerFacts { malformed: 2, ..two(told(2)) };
     case.lenient().is_good(facts, &[30], "Hi you", "");
     let event = event("{\"a\":01}");
