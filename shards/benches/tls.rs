@@ -2,7 +2,7 @@
 //! to encrypt the one, and to take in and decrypt the other.
 //!
 //! `tls/small_exchange` is the figure with a bound: at most 900 ns on the reference machine. The
-//! endpoint has written its answers before the clock runs.
+//! endpoint has written its answers before the clock runs. `tls/handshake` is of both ends.
 
 #[cfg(target_os = "linux")]
 mod linux {

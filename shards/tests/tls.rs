@@ -455,6 +455,26 @@ fn certificates_that_cannot_be_trusted_fail_with_what_to_do() {
 }
 
 #[test]
+fn endpoint_hears_why_it_is_not_trusted() {
+    let (_authority, _folder, options, _identity) = trusted("alert");
+    let stranger = Authority::named("another").identity(&["localhost"], 4000);
+    let config = Arc::new(server(BOTH, &stranger));
+    for engine in engines() {
+        let (config, (tell, told)) = (Arc::clone(&config), bounded(100));
+        let address = listen(move |socket| {
+            let ended = serve(socket, Arc::clone(&config), &answering(b"body"));
+            let _ = tell.send(ended.expect_err("refused").to_string());
+        });
+        let load = Load { requests: 8, ..Load::new(engine, address, &options) };
+        load.expect_failure(FailureKind::TlsCertificate, "");
+        for _ in 0..8 {
+            let text = told.recv_timeout(PATIENCE).expect("the server hears");
+            assert!(text.contains("UnknownCA"), "{engine:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn client_certificate_is_shown_where_one_is_demanded() {
     let (authority, folder, options, identity) = trusted("client");
     let client = authority.identity(&["client"], 4000);
