@@ -225,9 +225,12 @@ impl Shared {
     ) -> Answer {
         let config = &*self.config;
         let mut due_ns = asked.arrived_ns.saturating_add(fate.ttft_ns);
-        let first = config.tokens_per_chunk.min(ask.tokens);
-        for _ in first..ask.tokens {
-            due_ns = due_ns.saturating_add(config.itl.draw_ns(&mut fate.draws));
+        let mut tokens = ask.chunk_tokens(0, config.tokens_per_chunk);
+        while tokens < ask.tokens {
+            let next = ask.chunk_tokens(tokens, config.tokens_per_chunk);
+            let itl_ns = config.itl.draw_ns(&mut fate.draws);
+            due_ns = due_ns.saturating_add(itl_ns.saturating_mul(u64::from(next)));
+            tokens += next;
         }
         if fate.stall.is_some() {
             due_ns = due_ns.saturating_add(config.faults.stall_ns);

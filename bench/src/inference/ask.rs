@@ -32,6 +32,14 @@ pub(crate) struct Ask {
     pub(crate) finish: Finish,
 }
 
+impl Ask {
+    /// Tokens of the chunk after the first `sent` tokens. None has reasoning and text.
+    pub(crate) fn chunk_tokens(&self, sent: u32, tokens_per_chunk: u32) -> u32 {
+        let end = if sent < self.reasoning_tokens { self.reasoning_tokens } else { self.tokens };
+        tokens_per_chunk.min(end - sent)
+    }
+}
+
 /// Which form the answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {

@@ -221,11 +221,8 @@ impl Stream {
         itl_ns.saturating_mul(u64::from(self.next_tokens())).saturating_add(stall_ns)
     }
 
-    /// Tokens of the next chunk. None has reasoning and text.
     fn next_tokens(&self) -> u32 {
-        let Ask { reasoning_tokens, tokens, .. } = self.plan.ask;
-        let end = if self.tokens < reasoning_tokens { reasoning_tokens } else { tokens };
-        self.plan.tokens_per_chunk.min(end - self.tokens)
+        self.plan.ask.chunk_tokens(self.tokens, self.plan.tokens_per_chunk)
     }
 
     /// One chunk of tokens.
