@@ -89,7 +89,7 @@ pub struct Dataset {
 pub struct ReadOptions {
     /// Its format; `None` = told by its name and first bytes.
     pub format: Option<Format>,
-    /// Role and column, as in `--column prompt=question`; what roles there are is in docs/DATASETS.md.
+    /// Role and column, as in `--column prompt=question`; the roles are in `docs/DATASETS.md`.
     pub columns: Vec<(String, String)>,
     /// Bad rows are counted and left out instead of ending the program.
     pub skips_bad_rows: bool,

@@ -204,7 +204,8 @@ pub mod tests {
         let vocabulary: Vec<String> = characters.chars().enumerate().map(entry).collect();
         from_text(&format!(
             r#"{{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],
-            "normalizer":null,"pre_tokenizer":null,"post_processor":null,"decoder":{{"type":"Fuse"}},
+            "normalizer":null,"pre_tokenizer":null,"post_processor":null,
+            "decoder":{{"type":"Fuse"}},
             "model":{{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
             "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,
             "vocab":{{{}}},"merges":[]}}}}"#,

@@ -350,7 +350,8 @@ fn each<T>(
 }
 
 fn message(role: &str, content: Value) -> Value {
-    serde_json::json!({"role": role, "content": content})
+    let members = [("role", Value::from(role)), ("content", content)];
+    members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The first turn of a human, what the system said before it, and the answer to it.

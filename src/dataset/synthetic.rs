@@ -178,9 +178,9 @@ struct Maker<'a> {
     plan: &'a Synthetic,
     words: &'a Words,
     tokenizer: Option<&'a Tokenizer>,
-    /// Odd. The first words of prompt i are the digits of
-    /// `factor * i + offset` in a number system whose digits are the words: as the factor is odd
-    /// and there are 2^n words, the first k digits are a permutation of i modulo 2^nk.
+    /// Odd. The first words of prompt i are the digits of `factor * i + offset`, the lowest first,
+    /// in a number system whose digits are the words: as the factor is odd and there are 2^n
+    /// words, the first k digits are a permutation of i modulo 2^nk.
     factor: u64,
     /// Where the permutation begins.
     offset: u64,
@@ -204,14 +204,15 @@ impl<'a> Maker<'a> {
         let mut random = stream(self.plan.seed, index as u64);
         let tokens = self.plan.isl.draw(&mut random);
         let output_tokens = self.plan.osl.map(|length| length.draw(&mut random));
-        let text = self.text(index, tokens, &mut random)?;
+        let mut text = self.text(index, tokens, &mut random)?;
+        text.shrink_to_fit();
         let prompt_tokens = self.tokenizer.map(|_| tokens);
         Ok(Sample { prompt: Prompt::Text(text), prompt_tokens, output_tokens, ..Sample::default() })
     }
 
     /// As many words as tokens are wanted; then the tokens are counted, and words are put to the
-    /// end or taken from it, half as many as tokens are wrong, until the count is right. With words that are a token each, which is
-    /// how they were chosen, the first count is.
+    /// end or taken from it, half as many as tokens are wrong, until the count is right. With words
+    /// that are a token each, which is how they were chosen, the first count is.
     fn text(&self, index: usize, wanted: u32, random: &mut ChaCha8Rng) -> Result<String, Error> {
         let wanted = wanted as usize;
         // Byte at which each word ends, for when words are taken away.

@@ -44,7 +44,7 @@ fn header(record: &ByteRecord) -> Result<Vec<String>, String> {
 fn row(header: &[String], record: &ByteRecord) -> Result<Map<String, Value>, String> {
     if record.len() != header.len() {
         return Err(format!(
-            "has {} fields, the header has {}; is a quote or a separator missing?",
+            "has {} fields, the header has {}; a quote or a separator may be missing",
             record.len(),
             header.len()
         ));
