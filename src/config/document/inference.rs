@@ -45,9 +45,7 @@ pub fn datasets(config: &Config) -> Vec<Value> {
             "path": path.to_string_lossy(),
             "format": options.format.map(format_name),
             "samples": options.limit,
-            "parser": (!options.columns.is_empty()).then(|| {
-                options.columns.iter().map(|(role, name)| (role.clone(), json!(name))).collect()
-            }).unwrap_or(Value::Null),
+            "parser": parser(&options.columns),
             "skip_bad_rows": options.skips_bad_rows.then_some(true),
         }),
         Prompts::Synthetic(synthetic) => json!({
@@ -61,6 +59,12 @@ pub fn datasets(config: &Config) -> Vec<Value> {
         }),
     };
     vec![without_nulls(entry)]
+}
+
+/// Roles and the names of their columns, if any were given.
+fn parser(columns: &[(String, String)]) -> Option<Value> {
+    let pairs = columns.iter().map(|(role, name)| (role.clone(), json!(name)));
+    (!columns.is_empty()).then(|| pairs.collect())
 }
 
 /// How it is asked, and how answers are read.
