@@ -116,8 +116,6 @@ pub struct Config {
     pub interval_ns: u64,
     /// What is kept of each request.
     pub records: Keep,
-    /// Send to first token, ns; 0 = off.
-    pub ttft_timeout_ns: u64,
 }
 
 /// What is kept of each query, in a file.
@@ -280,7 +278,6 @@ impl Config {
                 (true, false) => Keep::Facts,
                 (false, false) => Keep::Nothing,
             },
-            ttft_timeout_ns: time("--ttft-timeout", &flags.inference.ttft_timeout, 0)?,
             arrivals,
             connections,
             max_connections: optional(&flags.max_connections, value::max_connections)?,

@@ -26,7 +26,7 @@ use crate::expression::{Expression, RequestGoal};
 use crate::request::{self, secret::Secrets};
 use connections::{Connections, Cost};
 
-pub use inference::{Asked, AskedRows, Inference, Part, prompts_wanted, seed_of};
+pub use inference::{Asked, AskedRows, Inference, prompts_wanted};
 
 /// Everything a session needs.
 #[derive(Clone, Debug)]

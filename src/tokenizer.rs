@@ -70,6 +70,7 @@ impl Tokenizer {
     }
 
     /// The ids of the tokens of a text; none are added before or after it.
+    #[cfg(test)]
     pub fn encode(&self, text: &str) -> Vec<u32> {
         match &self.model {
             Model::Builtin(model) => model.encode(text),

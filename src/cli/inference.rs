@@ -10,7 +10,7 @@ pub struct InferenceFlags {
     /// Kind of endpoint: openai, openai-completions, openai-embeddings, sglang, raw or template
     /// [default: openai, in an inference run]
     #[arg(long, value_name = "TYPE", help_heading = "Inference")]
-    #[arg(aliases = ["api-type", "endpoint-type", "backend"])]
+    #[arg(alias = "api-type")]
     pub api: Option<String>,
     /// Model [default: the only one of /v1/models]
     #[arg(long, value_name = "NAME", help_heading = "Inference")]
@@ -20,7 +20,6 @@ pub struct InferenceFlags {
     pub api_key: Option<String>,
     /// Ask for answers token by token [default]
     #[arg(long, help_heading = "Inference", overrides_with = "no_stream")]
-    #[arg(alias = "streaming")]
     pub stream: bool,
     /// Ask for whole answers
     #[arg(long, help_heading = "Inference", overrides_with = "stream")]
@@ -40,9 +39,6 @@ pub struct InferenceFlags {
     /// Where the text is in an answer of --api template, as in choices[0].text
     #[arg(long, value_name = "PATH", help_heading = "Inference")]
     pub response_field: Option<String>,
-    /// Longest time from a request's send to its first token; 0 = off [default: 0]
-    #[arg(long, value_name = "TIME", help_heading = "Inference")]
-    pub ttft_timeout: Option<String>,
 
     /// Prompts: a file, or a folder of bodies; with options, as in q.jsonl,prompt=ask,limit=500
     #[arg(long, value_name = "[perf:]PATH[,KEY=VALUE]", help_heading = "Prompts")]
@@ -58,11 +54,11 @@ pub struct InferenceFlags {
     pub targets: Option<PathBuf>,
     /// Tokens of a synthetic prompt: 550, 550~50 (normal), 550+-20%, uniform:440-660 or
     /// lognormal:550~300 [default: 550]
-    #[arg(long, value_name = "TOKENS", help_heading = "Prompts", alias = "input-tokens")]
+    #[arg(long, value_name = "TOKENS", help_heading = "Prompts")]
     pub isl: Option<String>,
     /// Tokens of an answer, in the same forms; sent as the limit [default: 128 with synthetic
     /// prompts]
-    #[arg(long, value_name = "TOKENS", help_heading = "Prompts", alias = "output-tokens")]
+    #[arg(long, value_name = "TOKENS", help_heading = "Prompts")]
     pub osl: Option<String>,
     /// Synthetic prompts to make [default: one a request, as far as that is known; at most 100k]
     #[arg(long, value_name = "N", help_heading = "Prompts")]

@@ -213,10 +213,7 @@ impl Document<'_> {
             },
             model_params: config.inference.as_ref().map(inference::model_params),
             datasets: inference::datasets(config),
-            inference: config
-                .inference
-                .as_ref()
-                .map(|run| inference::reading(run, config.ttft_timeout_ns)),
+            inference: config.inference.as_ref().map(inference::reading),
             phases: phases(config, &load_pattern),
             report_dir: match &common.report_dir {
                 ReportDir::Default => None,

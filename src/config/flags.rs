@@ -62,7 +62,6 @@ pub fn flags(config: &Config) -> Vec<String> {
     words.time("--drain-timeout", unless(config.drain_timeout_ns, drain_ns));
     words.time("--run-timeout", unless(config.run_timeout_ns, 0));
     words.time("--response-idle-timeout", unless(config.response_idle_timeout_ns, 0));
-    words.time("--ttft-timeout", unless(config.ttft_timeout_ns, 0));
     words.goals(config);
     words.tls(&config.tls);
     if let Some(run) = &config.inference {
@@ -296,7 +295,7 @@ mod tests {
             "poisson -R 5 --dataset q.csv,format=csv,limit=5,prompt=text --skip-bad-rows \
              --no-include-usage --lenient --max-output-tokens 7 --ignore-eos --temperature 0.5 \
              --top-p 0.9 --top-k -1 --stop x --stop y --system be --extra-body {\"a\":1}",
-            "poisson -R 5 --ttft-timeout 9s --model m --records",
+            "poisson -R 5 --model m --records",
             "poisson -R 5 --targets list --records-full",
         ] {
             let words: Vec<&str> = line.split_whitespace().collect();

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use loadgen_shards::answer::PathStep;
+use loadgen_shards::schedule::mix64;
 use loadgen_shards::tls::TlsOptions;
 use serde_json::{Map, Value};
 
@@ -101,6 +102,27 @@ pub struct Synthetic {
     pub drawn_seed: u64,
     /// Which run of its command this is, from 0.
     pub point: u64,
+}
+
+/// The part of a run that prompts are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Untracked.
+    Warmup,
+    /// Measured.
+    Performance,
+}
+
+impl Synthetic {
+    /// Seed of the prompts: the user's, the same for all runs and phases, else one of this
+    /// invocation, point and phase, as a prompt that is sent again measures a cache.
+    pub fn seed_of(&self, part: Part) -> u64 {
+        self.seed.unwrap_or_else(|| {
+            let place = 2 * self.point + u64::from(part == Part::Warmup);
+            // 53 bits: a number that every reader of JSON keeps exactly.
+            mix64(mix64(self.drawn_seed).wrapping_add(place)) >> 11
+        })
+    }
 }
 
 /// `--tokenizer`.
@@ -304,7 +326,6 @@ fn given(flags: &InferenceFlags) -> Option<&'static str> {
         ("--no-preflight", flags.no_preflight),
         ("--lenient", flags.lenient),
         ("--response-field", flags.response_field.is_some()),
-        ("--ttft-timeout", flags.ttft_timeout.is_some()),
         ("--max-output-tokens", flags.max_output_tokens.is_some()),
         ("--min-tokens", flags.min_tokens.is_some()),
         ("--legacy-max-tokens", flags.legacy_max_tokens),

@@ -1,6 +1,8 @@
 //! What precedes an inference run: which model, who counts tokens, the rows, and one request that
 //! shows whether the endpoint answers.
 
+mod counting;
+
 use std::io::{IsTerminal, Stderr};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,18 +12,19 @@ use std::time::{Duration, Instant};
 use loadgen_shards::answer::AnswerFacts;
 use loadgen_shards::phase::PhaseKind;
 
-use crate::config::inference::{Inference, Prompts, Synthetic, TokenizerChoice};
+use crate::config::inference::{Inference, Part, Prompts, Synthetic, TokenizerChoice};
 use crate::config::{Config, Ui};
-use crate::dataset::{self, Dataset, Prompt, Sample, count_tokens, read, read_targets, synthetic};
+use crate::dataset::{self, Dataset, Sample, count_tokens, read, read_targets, synthetic};
 use crate::display::grouped;
 use crate::error::{Error, shown};
-use crate::plan::{Asked, AskedRows, Part, Plan, prompts_wanted, seed_of};
+use crate::plan::{Asked, AskedRows, Plan, prompts_wanted};
 use crate::progress::{self, Mode, Progress};
 use crate::report::printable;
 use crate::request::{self, url::Url};
-use crate::side::{Side, judged, models, tokens};
+use crate::side::{Side, judged, models};
 use crate::stream;
 use crate::tokenizer::Tokenizer;
+use counting::Counter;
 
 /// Draws the seed of synthetic prompts for this invocation.
 pub fn draw_seed(config: &mut Config) {
@@ -62,13 +65,21 @@ pub fn ask(config: &mut Config, embedded: Option<SocketAddr>) -> Result<Option<A
         (None, Some(model), TokenizerChoice::Auto) => Tokenizer::from_hub_cache(model)?,
         (named, ..) => named,
     };
+    let is_open = tokenizer.is_none() && run.tokenizer == TokenizerChoice::Auto;
+    let counter = if is_open { Counter::new(config, embedded) } else { None };
     let mut rows = match (read, &run.prompts) {
         (Some(dataset), _) => counted(dataset, tokenizer.as_ref(), &meter),
-        (None, Prompts::Synthetic(typed)) => made_up(config, typed, tokenizer.as_ref(), &meter)?,
+        (None, Prompts::Synthetic(typed)) => {
+            let calibrated = counter.as_ref().and_then(|counter| counter.calibrated(typed));
+            let (isl, calibrated_by) = calibrated.unzip();
+            let typed = Synthetic { isl: isl.unwrap_or(typed.isl), ..typed.clone() };
+            let rows = made_up(config, &typed, tokenizer.as_ref(), &meter)?;
+            AskedRows { calibrated_by, ..rows }
+        }
         (None, _) => bodies(),
     };
-    if tokenizer.is_none() && run.tokenizer == TokenizerChoice::Auto {
-        count_by_server(config, embedded, &mut rows, &meter);
+    if let Some(counter) = counter {
+        counter.count(&mut rows, &meter);
     }
     meter.clear();
     Ok(Some(Asked::Rows(rows)))
@@ -76,7 +87,11 @@ pub fn ask(config: &mut Config, embedded: Option<SocketAddr>) -> Result<Option<A
 
 /// Made-up prompts of the run of this number, from 0, of a command that has several. `None`: it
 /// has those that there are.
-pub fn made_up_anew(config: &mut Config, point: u64) -> Result<Option<Asked>, Error> {
+pub fn made_up_anew(
+    config: &mut Config,
+    point: u64,
+    embedded: Option<SocketAddr>,
+) -> Result<Option<Asked>, Error> {
     let Some(Inference { prompts: Prompts::Synthetic(synthetic), .. }) = &mut config.inference
     else {
         return Ok(None);
@@ -84,7 +99,7 @@ pub fn made_up_anew(config: &mut Config, point: u64) -> Result<Option<Asked>, Er
     synthetic.point = point;
     match (synthetic.seed, point) {
         // The first run has those of the plan of the whole.
-        (None, 1..) => ask(config, None),
+        (None, 1..) => ask(config, embedded),
         _ => Ok(None),
     }
 }
@@ -141,38 +156,7 @@ fn counted(mut dataset: Dataset, tokenizer: Option<&Tokenizer>, meter: &Meter) -
         count_tokens(&mut dataset, tokenizer, &|done, all| meter.show(label, done, all));
     }
     let counted_by = tokenizer.map(|tokenizer| tokenizer.name().to_owned());
-    AskedRows { dataset, warmup: 0, counted_by }
-}
-
-/// Has the server count the tokens of text prompts, if there are few of them and it does so: one
-/// request each. Either all of them are counted then, or none.
-fn count_by_server(
-    config: &Config,
-    embedded: Option<SocketAddr>,
-    rows: &mut AskedRows,
-    meter: &Meter,
-) {
-    let urls = request::urls(config, embedded);
-    let Some(url) = urls.first() else { return };
-    let Ok(side) = Side::new(config, url, SIDE_TIMEOUT) else { return };
-    let run = config.inference.as_ref().expect("an inference run asks");
-    let model = run.sampling.model.as_deref();
-    let samples = &rows.dataset.samples;
-    if !run.api.generates() || samples.len() > ROWS_COUNTED_MAX {
-        return;
-    }
-    let began = Instant::now();
-    let count = |(index, sample): (usize, &Sample)| {
-        let Prompt::Text(text) = &sample.prompt else { return None };
-        meter.show("counting tokens, by the server", index as u64, samples.len() as u64);
-        (began.elapsed() < COUNTING_MAX).then(|| tokens(&side, url, model, text))?
-    };
-    let counts: Option<Vec<u32>> = samples.iter().enumerate().map(count).collect();
-    let Some(counts) = counts else { return };
-    for (sample, count) in rows.dataset.samples.iter_mut().zip(counts) {
-        sample.prompt_tokens = Some(count);
-    }
-    rows.counted_by = Some("/tokenize of the server".to_owned());
+    AskedRows { dataset, counted_by, ..AskedRows::default() }
 }
 
 /// Prompts of the warm-up, then those of the measured phase.
@@ -187,7 +171,7 @@ fn made_up(
         if count == 0 {
             return Ok(Dataset::default());
         }
-        let seed = seed_of(typed, part);
+        let seed = typed.seed_of(part);
         let plan = dataset::Synthetic { isl: typed.isl, osl: typed.osl, count, seed };
         synthetic(&plan, tokenizer, &|done, all| meter.show("making prompts", done, all))
     };
@@ -201,7 +185,7 @@ fn made_up(
     dataset.samples.extend(measured.samples);
     let counted_by = tokenizer.map(|tokenizer| tokenizer.name().to_owned());
     let dataset = Dataset { samples: dataset.samples, ..measured };
-    Ok(AskedRows { dataset, warmup, counted_by })
+    Ok(AskedRows { dataset, warmup, counted_by, calibrated_by: None })
 }
 
 /// The tokenizer that the user named.
@@ -344,9 +328,6 @@ const METER: Duration = Duration::from_millis(400);
 const SIDE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A first answer may have to wait for a model that is loaded or compiled on demand.
 const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(120);
-/// Rows that the server is asked to count, and how long that may take.
-const ROWS_COUNTED_MAX: usize = 2000;
-const COUNTING_MAX: Duration = Duration::from_secs(10);
 /// Servers that are asked for their models.
 const SERVERS_ASKED: usize = 16;
 

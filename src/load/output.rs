@@ -9,7 +9,7 @@ use loadgen_shards::record::RecordSource;
 use loadgen_shards::recorder::Recording;
 
 use super::run::{Ended, Role};
-use crate::config::inference::{Prompts, length_text};
+use crate::config::inference::{Part, Prompts, length_text};
 use crate::config::{self, Ui};
 use crate::cores::Host;
 use crate::courtesy::make_way;
@@ -17,7 +17,7 @@ use crate::display;
 use crate::files::{self, ReportDir};
 use crate::hdr;
 use crate::intervals::IntervalFiles;
-use crate::plan::{self, Part, Plan};
+use crate::plan::{self, Plan};
 use crate::progress::{self, Left, Progress, Stage, Tick};
 use crate::records::Records;
 use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
@@ -332,7 +332,9 @@ fn inference_facts(plan: &Plan, known: &plan::Inference) -> Option<InferenceFact
             let limit = run.sampling.max_tokens.map(|count| count.to_string());
             let osl = synthetic.osl.map(length_text).or(limit);
             let osl = osl.map_or(String::new(), |osl| format!(", {osl} out"));
-            format!("{isl} tokens in{osl}")
+            let by = known.calibrated_by;
+            let by = by.map_or(String::new(), |by| format!(" (calibrated by the server's {by})"));
+            format!("{isl} tokens in{by}{osl}")
         }
     };
     Some(InferenceFacts {
@@ -345,7 +347,7 @@ fn inference_facts(plan: &Plan, known: &plan::Inference) -> Option<InferenceFact
         prompts: known.prompts as u64,
         is_synthetic: synthetic.is_some(),
         is_prompt_seed_given: synthetic.is_some_and(|synthetic| synthetic.seed.is_some()),
-        prompt_seed: synthetic.map(|synthetic| plan::seed_of(synthetic, Part::Performance)),
+        prompt_seed: synthetic.map(|synthetic| synthetic.seed_of(Part::Performance)),
         draws_anew: plan.order == Order::Random,
         defaults: run.defaults.clone(),
     })

@@ -113,7 +113,7 @@ impl Several {
 
     /// Made-up prompts are new ones in each run, unless the user chose their seed.
     fn plan(&self, mut config: Config, embedded: Option<SocketAddr>) -> Result<Plan, Error> {
-        let fresh = inference::made_up_anew(&mut config, self.done.len() as u64)?;
+        let fresh = inference::made_up_anew(&mut config, self.done.len() as u64, embedded)?;
         let asked = fresh.as_ref().or(self.asked.as_ref());
         Plan::build(config, &self.setting.host, embedded, asked)
     }

@@ -7,10 +7,9 @@ use std::net::SocketAddr;
 
 use loadgen_shards::answer::AnswerPlan;
 use loadgen_shards::query::RequestTable;
-use loadgen_shards::schedule::mix64;
 
 use crate::api::Api;
-use crate::config::inference::{Inference as Typed, Prompts, Synthetic};
+use crate::config::inference::{Inference as Typed, Part, Prompts, Synthetic};
 use crate::config::{Config, Keep, RateShape, Warmup, unit};
 use crate::dataset::{Dataset, Length, TargetLine};
 use crate::error::Error;
@@ -34,6 +33,8 @@ pub struct AskedRows {
     pub warmup: usize,
     /// Who counted the tokens of prompts, in words; `None`: nobody.
     pub counted_by: Option<String>,
+    /// By what of the server the lengths of made-up prompts were calibrated.
+    pub calibrated_by: Option<&'static str>,
 }
 
 /// What is known of the rows of a run beside what was typed.
@@ -51,6 +52,8 @@ pub struct Inference {
     pub taken_as: String,
     /// Who counted the tokens of prompts, in words; `None`: nobody but the endpoint.
     pub counted_by: Option<String>,
+    /// By what of the server the lengths of made-up prompts were calibrated.
+    pub calibrated_by: Option<&'static str>,
 }
 
 impl Inference {
@@ -63,27 +66,9 @@ impl Inference {
             first_skipped: rows.dataset.first_skipped.clone(),
             taken_as: rows.dataset.taken_as.clone(),
             counted_by: rows.counted_by.clone(),
+            calibrated_by: rows.calibrated_by,
         }
     }
-}
-
-/// The part of a run that prompts are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Untracked.
-    Warmup,
-    /// Measured.
-    Performance,
-}
-
-/// Seed of made-up prompts: the user's, the same for all runs and phases, else one of this
-/// invocation, point and phase, as a prompt that is sent again measures a cache.
-pub fn seed_of(synthetic: &Synthetic, part: Part) -> u64 {
-    synthetic.seed.unwrap_or_else(|| {
-        let place = 2 * synthetic.point + u64::from(part == Part::Warmup);
-        // 53 bits: a number that every reader of JSON keeps exactly.
-        mix64(mix64(synthetic.drawn_seed).wrapping_add(place)) >> 11
-    })
 }
 
 /// How many prompts to make up for a part of the run: one for each request, as far as that is
@@ -191,29 +176,6 @@ mod tests {
             Prompts::Synthetic(synthetic) => (config, synthetic),
             other => panic!("{line}: {other:?}"),
         }
-    }
-
-    #[test]
-    fn prompts_differ_by_invocation_point_and_phase_unless_the_user_says_so() {
-        let (_, synthetic) = synthetic("http://h/v1");
-        let seed = |drawn_seed, point, part| {
-            seed_of(&Synthetic { drawn_seed, point, ..synthetic.clone() }, part)
-        };
-        let mut seeds = Vec::new();
-        for drawn in [1, 2] {
-            for point in [0, 1] {
-                seeds.push(seed(drawn, point, Part::Warmup));
-                seeds.push(seed(drawn, point, Part::Performance));
-            }
-        }
-        let count = seeds.len();
-        seeds.sort_unstable();
-        seeds.dedup();
-        assert_eq!(seeds.len(), count, "{seeds:?}");
-        let (_, given) = self::synthetic("http://h/v1 --prompt-seed 7");
-        let given = Synthetic { drawn_seed: 9, point: 3, ..given };
-        assert_eq!(seed_of(&given, Part::Warmup), 7);
-        assert_eq!(seed_of(&given, Part::Performance), 7);
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! Requests beside the load, against a server of a few lines.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread;
+
+use loadgen_shards::answer::{AnswerPlan, FinishReason};
+use loadgen_shards::tls::{TlsOptions, TlsPlan};
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection};
 
 use super::*;
 use crate::api::Api;
-use loadgen_shards::answer::{AnswerPlan, FinishReason};
 
 /// Answers one connection with these writes, a pause between them, and closes. Gives what it read.
 fn served(writes: Vec<Vec<u8>>) -> (Side, thread::JoinHandle<String>) {
@@ -95,7 +101,8 @@ fn a_prompt_s_answer_is_read_as_a_shard_would() {
     let event = |text: &str| {
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
     };
-    let last = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
+    let last = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\
+                \"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
     let reply = answered(&[head, &event("a"), &event("b"), last]).expect("an answer");
     let Judged { facts, failure } = judged(&plan, true, &reply);
     assert_eq!(failure, None);
@@ -124,4 +131,52 @@ fn models_are_listed_in_any_form() {
         let models = models.map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(models_in(&reply), models, "{body}");
     }
+}
+
+#[test]
+fn over_tls_an_answer_comes_with_what_was_agreed_and_a_certificate_is_checked() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a key");
+    let folder = std::env::temp_dir().join(format!("loadgen-side-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("ours");
+    let cacert = folder.join("ca.pem");
+    std::fs::write(&cacert, made.cert.pem()).expect("ours");
+    let ask = |options: &TlsOptions| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let address = listener.local_addr().expect("bound");
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has cipher suites")
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .expect("they belong together");
+        let server = thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("a client comes");
+            let session = ServerConnection::new(Arc::new(config)).expect("a session");
+            let mut stream = StreamOwned::new(session, stream);
+            let mut request = [0; 1024];
+            if stream.read(&mut request).is_ok() {
+                let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+                let _ = stream.write_all(reply).and_then(|()| stream.flush());
+            }
+        });
+        let tls = TlsPlan::new(options).expect("valid").target("localhost").expect("a name");
+        let target = Target { tls: Some(tls), ..Target::plain(Address::Inet(address), None) };
+        let reply = Side::to_target(&target, Duration::from_secs(5)).get("/");
+        server.join().expect("it does not panic");
+        reply
+    };
+    let trusting = TlsOptions { cacert: Some(cacert), ..TlsOptions::default() };
+    let reply = ask(&trusting).expect("an answer");
+    assert_eq!(reply.body, b"hi");
+    assert_eq!(reply.tls.expect("TLS").version, "TLSv1_3");
+    let other = rcgen::generate_simple_self_signed(["other".to_owned()]).expect("a key");
+    let foreign = folder.join("other.pem");
+    std::fs::write(&foreign, other.cert.pem()).expect("ours");
+    let doubting = TlsOptions { cacert: Some(foreign), ..TlsOptions::default() };
+    let Err(Unanswered::Connect(why)) = ask(&doubting) else { panic!("it is not trusted") };
+    assert!(why.contains("certificate"), "{why}");
+    let careless = TlsOptions { is_insecure: true, ..TlsOptions::default() };
+    assert!(ask(&careless).is_ok());
+    std::fs::remove_dir_all(folder).expect("ours");
 }

@@ -154,7 +154,7 @@ fn prompts(server: &ModelServer) -> Vec<String> {
 #[test]
 fn the_only_model_is_taken_and_the_first_request_is_counted_apart() {
     let server = ModelServer::start(usual);
-    let outcome = run(&server, "-n 5 --isl 20 --osl 4");
+    let outcome = run(&server, "-n 5 --isl 20 --osl 4 --tokenizer none");
     outcome.expect_successes(5);
     assert_eq!(server.asked("/v1/models").len(), 1);
     let chats = server.asked(CHAT);
@@ -198,7 +198,7 @@ fn what_a_server_refuses_is_shown_before_the_load() {
             (404, JSON, json!({"error": {"message": message, "code": 404}}).to_string())
         }
     });
-    let outcome = run(&server, "-n 5 --model nope");
+    let outcome = run(&server, "-n 5 --model nope --tokenizer none");
     outcome.expect_code(3).expect_reason(&["404", "`nope` does not exist", "--model"]);
     assert_eq!(server.asked(CHAT).len(), 1, "only the first request; {}", outcome.story());
     let outcome = run(&server, "-n 5 --model nope --no-preflight");
@@ -341,6 +341,46 @@ fn made_up_prompts_are_new_in_each_run_and_phase_unless_the_seed_is_given() {
     let ((first, _), (second, _)) = (sent("--prompt-seed 7"), sent("--prompt-seed 7"));
     assert_eq!(first, second);
     assert_eq!(first[..3], first[3..], "in each phase");
+}
+
+/// A token for each two letters of a word: a server whose tokenizer nobody has.
+fn pairs_of_letters(text: &str) -> u64 {
+    text.split(' ').map(|word| word.len().div_ceil(2) as u64).sum()
+}
+
+#[test]
+fn the_length_of_prompts_is_calibrated_by_what_the_server_counts() {
+    let asked_text =
+        |asked: &Asked| asked.body["messages"][0]["content"].as_str().map(str::to_owned);
+    // By /tokenize, and where there is none by the usage of an answer.
+    for has_tokenize in [true, false] {
+        let server = ModelServer::start(move |asked| match asked.path.as_str() {
+            "/tokenize" if has_tokenize => {
+                let text = asked.body["prompt"].as_str().expect("a prompt");
+                let tokens: Vec<u64> = (0..pairs_of_letters(text)).collect();
+                (200, JSON, json!({"tokens": tokens}).to_string())
+            }
+            CHAT if asked.body["stream"] != true => {
+                let count = pairs_of_letters(&asked_text(asked).expect("a text"));
+                let usage = json!({"prompt_tokens": count, "completion_tokens": 1});
+                let message = json!({"role": "assistant", "content": "Hi"});
+                let choice = json!({"message": message, "finish_reason": "length"});
+                (200, JSON, json!({"choices": [choice], "usage": usage}).to_string())
+            }
+            _ => usual(asked),
+        });
+        let outcome = run(&server, "-n 20 --isl 300 --osl 4");
+        outcome.expect_successes(20);
+        let chats = server.asked(CHAT);
+        let streamed = chats.iter().filter(|asked| asked.body["stream"] == true);
+        let counts: Vec<u64> =
+            streamed.map(|asked| pairs_of_letters(&asked_text(asked).expect("a text"))).collect();
+        assert_eq!(counts.len(), 21, "{}", outcome.story());
+        let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+        assert!((270.0..330.0).contains(&mean), "{mean}; {}", outcome.story());
+        let by = if has_tokenize { "/tokenize" } else { "usage" };
+        assert!(outcome.stdout.contains(&format!("server's {by}")), "{}", outcome.story());
+    }
 }
 
 #[test]

@@ -95,7 +95,6 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["SERVER", "--dataset", "q.jsonl,format=xls"], &["format=", "`xls`", "jsonl"]),
     (&["SERVER", "--dataset", "no-such-file"], &["no-such-file"]),
     (&["SERVER", "--dataset", "q.jsonl", "--isl", "5"], &["--isl", "synthetic"]),
-    (&["SERVER", "--model", "m", "--tokenizer", "no-such-file"], &["no-such-file"]),
     (&["SERVER", "--response-field", "a..b"], &["--response-field", "a..b"]),
     (&["--targets", "no-such-file"], &["no-such-file"]),
     (&["probe"], &["URL"]),

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::without_nulls;
-use crate::config::inference::{Inference, Prompts, format_name, length_text};
-use crate::config::{Config, unit};
+use crate::config::Config;
+use crate::config::inference::{Inference, Part, Prompts, format_name, length_text};
 
 /// What each body asks for.
 pub fn model_params(run: &Inference) -> Value {
@@ -45,9 +45,7 @@ pub fn datasets(config: &Config) -> Vec<Value> {
             "path": path.to_string_lossy(),
             "format": options.format.map(format_name),
             "samples": options.limit,
-            "parser": (!options.columns.is_empty()).then(|| {
-                options.columns.iter().map(|(role, name)| (role.clone(), json!(name))).collect()
-            }).unwrap_or(Value::Null),
+            "parser": parser(&options.columns),
             "skip_bad_rows": options.skips_bad_rows.then_some(true),
         }),
         Prompts::Synthetic(synthetic) => json!({
@@ -56,21 +54,26 @@ pub fn datasets(config: &Config) -> Vec<Value> {
             "isl": length_text(synthetic.isl),
             "osl": synthetic.osl.map(length_text),
             "prompts": synthetic.count,
-            "prompt_seed": synthetic.seed.unwrap_or(synthetic.drawn_seed),
+            "prompt_seed": synthetic.seed_of(Part::Performance),
             "prompt_seed_is_given": synthetic.seed.is_some(),
         }),
     };
     vec![without_nulls(entry)]
 }
 
+/// Roles and the names of their columns, if any were given.
+fn parser(columns: &[(String, String)]) -> Option<Value> {
+    let pairs = columns.iter().map(|(role, name)| (role.clone(), json!(name)));
+    (!columns.is_empty()).then(|| pairs.collect())
+}
+
 /// How it is asked, and how answers are read.
-pub fn reading(run: &Inference, ttft_timeout_ns: u64) -> Value {
+pub fn reading(run: &Inference) -> Value {
     without_nulls(json!({
         "preflight": run.has_preflight,
         "include_usage": run.sampling.include_usage,
         "lenient": run.is_lenient,
         "response_field": run.response_field_text,
-        "ttft_timeout": unit::time_text(ttft_timeout_ns),
         "defaults": run.defaults,
     }))
 }
@@ -124,7 +127,7 @@ mod tests {
         assert_eq!(
             value["inference"],
             json!({"preflight": true, "include_usage": true, "lenient": false,
-                   "ttft_timeout": "0s", "defaults": ["api"]})
+                   "defaults": ["api"]})
         );
     }
 

@@ -170,7 +170,6 @@ fn every_wrong_value_is_named_with_what_is_allowed() {
         ("--top-k 0", "--top-k", "-1 for all"),
         ("--extra-body {", "--extra-body", "no JSON"),
         ("--extra-body 5", "--extra-body", "JSON object"),
-        ("--ttft-timeout soon", "--ttft-timeout", "500ms"),
         ("--column prompt=x", "--column", "--dataset"),
         ("--skip-bad-rows", "--skip-bad-rows", "--dataset"),
         ("--dataset q,limit=0", "limit=", "at least 1"),
@@ -210,4 +209,30 @@ fn tls_flags_go_to_the_connection() {
         }
     );
     assert!(config("https://h/ -k").expect("valid").tls.is_insecure);
+}
+
+#[test]
+fn prompts_differ_by_invocation_point_and_phase_unless_the_user_says_so() {
+    let synthetic = |line: &str| match run(line).prompts {
+        Prompts::Synthetic(synthetic) => synthetic,
+        other => panic!("{line}: {other:?}"),
+    };
+    let drawn = synthetic("http://h/v1");
+    let seed =
+        |drawn_seed, point, part| Synthetic { drawn_seed, point, ..drawn.clone() }.seed_of(part);
+    let mut seeds = Vec::new();
+    for drawn in [1, 2] {
+        for point in [0, 1] {
+            seeds.push(seed(drawn, point, Part::Warmup));
+            seeds.push(seed(drawn, point, Part::Performance));
+        }
+    }
+    let count = seeds.len();
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), count, "{seeds:?}");
+    assert!(seeds.iter().all(|seed| *seed < 1 << 53));
+    let given = synthetic("http://h/v1 --prompt-seed 7");
+    let given = Synthetic { drawn_seed: 9, point: 3, ..given };
+    assert_eq!((given.seed_of(Part::Warmup), given.seed_of(Part::Performance)), (7, 7));
 }
