@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, PhaseKind, Timeouts, Wait};
-use loadgen_shards::query::{Address, RequestTable};
+use loadgen_shards::query::{Address, RequestTable, Target};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::SchedulePlan;
 
@@ -201,11 +201,7 @@ impl Plan {
         }
         let endpoints =
             request::urls(&config, embedded).iter().map(request::url::Url::redacted).collect();
-        let is_local = is_embedded
-            || table.targets.iter().any(|target| match &target.address {
-                Address::Inet(address) => cores::is_local(address.ip()),
-                Address::Unix(_) => true,
-            });
+        let is_local = is_embedded || table.targets.iter().any(is_on_this_host);
         check_source(&config)?;
         let (flags, rate_flags) = (config::flags(&config), config::rate_flags(&config));
         let choice = choose(&config, host, is_local)?;
@@ -217,11 +213,7 @@ impl Plan {
         notices.extend(proxy_notice(&config, |name| std::env::var(name).ok()));
         notices.extend(inference.iter().flat_map(skipped_notice));
         let load = open_loop(&mut config)?;
-        let report_dir = match &config.common.report_dir {
-            ReportDir::Default => Some(default_directory(config.command.name())),
-            ReportDir::Path(path) => Some(path.clone()),
-            ReportDir::None => None,
-        };
+        let report_dir = report_dir(&config);
         let cores_flag = match &config.common.cores {
             CoreRequest::List(list) => Some(cores::list_text(list)),
             CoreRequest::Count(_) | CoreRequest::Default => None,
@@ -284,6 +276,21 @@ impl Plan {
             PhaseKind::Warmup if self.warmup_requests > 0 => 0..self.warmup_requests,
             PhaseKind::Warmup | PhaseKind::Performance => self.warmup_requests..all,
         }
+    }
+}
+
+fn report_dir(config: &Config) -> Option<PathBuf> {
+    match &config.common.report_dir {
+        ReportDir::Default => Some(default_directory(config.command.name())),
+        ReportDir::Path(path) => Some(path.clone()),
+        ReportDir::None => None,
+    }
+}
+
+fn is_on_this_host(target: &Target) -> bool {
+    match &target.address {
+        Address::Inet(address) => cores::is_local(address.ip()),
+        Address::Unix(_) => true,
     }
 }
 

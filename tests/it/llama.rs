@@ -140,8 +140,8 @@ fn a_connection_closed_after_100_requests_costs_no_failure(engine: Engine) {
     assert_eq!(outcome.counter("connections_opened"), 3, "{}", outcome.story());
 }
 
-/// After a stream this server closes, though it has said `Keep-Alive: max=100`. The next request may
-/// be on its way by then; it is sent again, and the server has not begun with it.
+/// After a stream this server closes, though it has said `Keep-Alive: max=100`. The next request
+/// may be on its way by then; it is sent again, and the server has not begun with it.
 fn a_connection_closed_after_each_stream_without_a_word_costs_no_failure(engine: Engine) {
     let Some(llama) = Llama::start() else { return };
     let count = PROMPTS as u64;
