@@ -29,6 +29,13 @@ fn requests_over_tls_are_those_that_nginx_saw(engine: Engine) {
     assert_eq!(seen, 2000, "{}", outcome.story());
     assert_eq!(outcome.counter("connections_opened"), 16);
     assert_eq!(outcome.counter("tls_handshakes"), 16, "ahead, and none more");
+    let run = trusting(&nginx, engine);
+    let (seen, outcome) = nginx.requests_during(|| {
+        run.words(&format!("constant {url} -R 500 -d 500ms --max-connections 8 --allow-untrusted"))
+            .finish()
+    });
+    outcome.expect_successes(250);
+    assert_eq!(seen, 250, "{}", outcome.story());
     // Negative control.
     let clear = Run::on(engine).words(&format!("{} -n 100 -c 4", nginx.url("plain"))).finish();
     clear.expect_successes(100);
