@@ -56,8 +56,9 @@ pub struct Plan {
     pub rate_flags: Vec<String>,
     /// What is sent, where to.
     pub table: RequestTable,
-    /// Requests at the front of the table that are of the warm-up alone; 0: it has the same as the
-    /// load.
+    /// The first request of the table is sent before the load, and not in it.
+    pub has_preflight_request: bool,
+    /// Requests behind it that are of the warm-up alone; 0: it has the same as the load.
     pub warmup_requests: u32,
     /// What is asked of an inference endpoint; `None`: plain HTTP.
     pub inference: Option<Inference>,
@@ -185,20 +186,8 @@ impl Plan {
         asked: Option<&Asked>,
     ) -> Result<Plan, Error> {
         let is_embedded = config.is_embedded();
-        let table = match asked {
-            Some(asked) => inference::table(&config, embedded, asked, &|_| {})?,
-            None => request::table(&config, embedded)?,
-        };
-        let (inference, warmup_requests) = match (&config.inference, asked) {
-            (Some(_), Some(Asked::Rows(rows))) => (Some(Inference::new(rows)), rows.warmup as u32),
-            _ => (None, 0),
-        };
-        let samples = table.requests.len() as u32 - warmup_requests;
-        check_order(&config, samples)?;
-        // Nothing repeats unless asked.
-        if config.requests.is_none() && config.duration_ns.is_none() && inference.is_some() {
-            config.requests = Some(u64::from(samples));
-        }
+        let Requests { table, has_preflight_request, warmup_requests, inference } =
+            Requests::build(&mut config, embedded, asked)?;
         let endpoints =
             request::urls(&config, embedded).iter().map(request::url::Url::redacted).collect();
         let is_local = is_embedded || table.targets.iter().any(is_on_this_host);
@@ -236,10 +225,11 @@ impl Plan {
             flags,
             rate_flags,
             table,
+            has_preflight_request,
             warmup_requests,
             inference,
             endpoints,
-            secrets: Secrets::of(&config.request, &config.urls),
+            secrets: inference::secrets(&config, asked),
             connections: opened,
             max_connections: most,
             overload: config.overload,
@@ -272,10 +262,56 @@ impl Plan {
     /// Which requests of the table a phase sends.
     pub fn samples(&self, kind: PhaseKind) -> Range<u32> {
         let all = self.table.requests.len() as u32;
+        let first = u32::from(self.has_preflight_request);
+        let measured = first + self.warmup_requests;
         match kind {
-            PhaseKind::Warmup if self.warmup_requests > 0 => 0..self.warmup_requests,
-            PhaseKind::Warmup | PhaseKind::Performance => self.warmup_requests..all,
+            PhaseKind::Warmup if self.warmup_requests > 0 => first..measured,
+            PhaseKind::Warmup | PhaseKind::Performance => measured..all,
         }
+    }
+
+    /// The request of the table that is sent before the load.
+    pub fn preflight_request(&self) -> usize {
+        match self.has_preflight_request {
+            true => 0,
+            false => self.samples(PhaseKind::Performance).start as usize,
+        }
+    }
+}
+
+/// What is sent.
+struct Requests {
+    table: RequestTable,
+    has_preflight_request: bool,
+    warmup_requests: u32,
+    inference: Option<Inference>,
+}
+
+impl Requests {
+    /// Puts rows into requests. Their number ends the run where nothing else does.
+    fn build(
+        config: &mut Config,
+        embedded: Option<SocketAddr>,
+        asked: Option<&Asked>,
+    ) -> Result<Requests, Error> {
+        let table = match asked {
+            Some(asked) => inference::table(config, embedded, asked, &|_| {})?,
+            None => request::table(config, embedded)?,
+        };
+        let (inference, has_preflight_request, warmup_requests) = match asked {
+            Some(Asked::Rows(rows)) => {
+                (Some(Inference::new(rows)), rows.has_preflight, rows.warmup as u32)
+            }
+            Some(Asked::Targets(_)) | None => (None, false, 0),
+        };
+        let before = warmup_requests + u32::from(has_preflight_request);
+        let samples = table.requests.len() as u32 - before;
+        check_order(config, samples)?;
+        // Nothing repeats unless asked.
+        if config.requests.is_none() && config.duration_ns.is_none() && inference.is_some() {
+            config.requests = Some(u64::from(samples));
+        }
+        Ok(Requests { table, has_preflight_request, warmup_requests, inference })
     }
 }
 

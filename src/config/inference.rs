@@ -107,6 +107,8 @@ pub struct Synthetic {
 /// The part of a run that prompts are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The one request before the load.
+    Preflight,
     /// Untracked.
     Warmup,
     /// Measured.
@@ -115,13 +117,20 @@ pub enum Part {
 
 impl Synthetic {
     /// Seed of the prompts: the user's, the same for all runs and phases, else one of this
-    /// invocation, point and phase, as a prompt that is sent again measures a cache.
+    /// invocation, point and part, as a prompt that is sent again measures a cache.
     pub fn seed_of(&self, part: Part) -> u64 {
-        self.seed.unwrap_or_else(|| {
-            let place = 2 * self.point + u64::from(part == Part::Warmup);
+        let place = match part {
+            Part::Performance => 0,
+            Part::Warmup => 1,
+            Part::Preflight => 2,
+        };
+        match (self.seed, part) {
+            // Not one of the prompts of the load, which would be sent again there.
+            (Some(seed), Part::Preflight) => mix64(seed.wrapping_add(place)),
+            (Some(seed), Part::Warmup | Part::Performance) => seed,
             // 53 bits: a number that every reader of JSON keeps exactly.
-            mix64(mix64(self.drawn_seed).wrapping_add(place)) >> 11
-        })
+            (None, _) => mix64(mix64(self.drawn_seed).wrapping_add(3 * self.point + place)) >> 11,
+        }
     }
 }
 

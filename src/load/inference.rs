@@ -10,7 +10,6 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use loadgen_shards::answer::AnswerFacts;
-use loadgen_shards::phase::PhaseKind;
 
 use crate::config::inference::{Inference, Part, Prompts, Synthetic, TokenizerChoice};
 use crate::config::{Config, Ui};
@@ -159,7 +158,7 @@ fn counted(mut dataset: Dataset, tokenizer: Option<&Tokenizer>, meter: &Meter) -
     AskedRows { dataset, counted_by, ..AskedRows::default() }
 }
 
-/// Prompts of the warm-up, then those of the measured phase.
+/// The prompt of the preflight, those of the warm-up, then those of the measured phase.
 fn made_up(
     config: &Config,
     typed: &Synthetic,
@@ -175,17 +174,17 @@ fn made_up(
         let plan = dataset::Synthetic { isl: typed.isl, osl: typed.osl, count, seed };
         synthetic(&plan, tokenizer, &|done, all| meter.show("making prompts", done, all))
     };
+    let has_preflight = config.inference.as_ref().is_some_and(|run| run.has_preflight);
+    let first = if has_preflight { make(Part::Preflight)? } else { Dataset::default() };
     // With a seed of the user's all phases have the same prompts, and one list will do.
-    let mut dataset = match typed.seed {
-        Some(_) => Dataset::default(),
-        None => make(Part::Warmup)?,
-    };
-    let warmup = dataset.samples.len();
+    let own = if typed.seed.is_none() { make(Part::Warmup)? } else { Dataset::default() };
+    let warmup = own.samples.len();
     let measured = make(Part::Performance)?;
-    dataset.samples.extend(measured.samples);
+    let samples = [first.samples, own.samples, measured.samples].into_iter().flatten().collect();
     let counted_by = tokenizer.map(|tokenizer| tokenizer.name().to_owned());
-    let dataset = Dataset { samples: dataset.samples, ..measured };
-    Ok(AskedRows { dataset, warmup, counted_by, calibrated_by: None })
+    let dataset =
+        Dataset { name: measured.name, taken_as: measured.taken_as, samples, ..Dataset::default() };
+    Ok(AskedRows { dataset, has_preflight, warmup, counted_by, calibrated_by: None })
 }
 
 /// The tokenizer that the user named.
@@ -202,14 +201,13 @@ fn tokenizer_file(path: &Path) -> std::path::PathBuf {
     if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() }
 }
 
-/// One request of the measured phase, before the load and counted nowhere: whether the endpoint
-/// answers it as a run would have it.
+/// One request before the load, counted nowhere: whether the endpoint answers it as a run would
+/// have it.
 pub fn preflight(plan: &Plan) -> Result<(), Error> {
     let Some(run) = plan.config.inference.as_ref().filter(|run| run.has_preflight) else {
         return Ok(());
     };
-    let first = plan.samples(PhaseKind::Performance).start as usize;
-    let request = &plan.table.requests[first];
+    let request = &plan.table.requests[plan.preflight_request()];
     let target = &plan.table.targets[request.target as usize];
     let timeout = match plan.timeouts.request_ns {
         0 => PREFLIGHT_TIMEOUT,

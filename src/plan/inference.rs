@@ -13,7 +13,9 @@ use crate::config::inference::{Inference as Typed, Part, Prompts, Synthetic};
 use crate::config::{Config, Keep, RateShape, Warmup, unit};
 use crate::dataset::{Dataset, Length, TargetLine};
 use crate::error::Error;
-use crate::request::{self, Rows};
+use crate::request::secret::Secrets;
+use crate::request::url::Url;
+use crate::request::{self, Header, Rows};
 
 /// What was read or made up for a run.
 #[derive(Clone, Debug)]
@@ -27,8 +29,10 @@ pub enum Asked {
 /// Rows of a run.
 #[derive(Clone, Debug, Default)]
 pub struct AskedRows {
-    /// The rows, those of the warm-up first.
+    /// The rows: that of the preflight if it has one of its own, those of the warm-up, the others.
     pub dataset: Dataset,
+    /// Whether the first one is the preflight's alone.
+    pub has_preflight: bool,
     /// How many of them are of the warm-up alone; 0: it has the same as the load.
     pub warmup: usize,
     /// Who counted the tokens of prompts, in words; `None`: nobody.
@@ -61,7 +65,7 @@ impl Inference {
     pub fn new(rows: &AskedRows) -> Inference {
         Inference {
             dataset: rows.dataset.name.clone(),
-            prompts: rows.dataset.samples.len() - rows.warmup,
+            prompts: rows.dataset.samples.len() - rows.warmup - usize::from(rows.has_preflight),
             skipped: rows.dataset.skipped,
             first_skipped: rows.dataset.first_skipped.clone(),
             taken_as: rows.dataset.taken_as.clone(),
@@ -75,6 +79,7 @@ impl Inference {
 /// known, within limits.
 pub fn prompts_wanted(config: &Config, synthetic: &Synthetic, part: Part) -> usize {
     let (requests, length_ns) = match (part, config.warmup) {
+        (Part::Preflight, _) => return 1,
         (Part::Performance, _) => (config.requests, config.duration_ns),
         (Part::Warmup, Some(Warmup::Requests(count))) => (Some(count), None),
         (Part::Warmup, Some(Warmup::Time(ns))) => (None, Some(ns)),
@@ -127,6 +132,20 @@ pub fn table(
         }
         (Asked::Rows(_), None) => request::table(config, embedded),
     }
+}
+
+/// What no message may show: the secrets of the run, and those of its targets.
+pub fn secrets(config: &Config, asked: Option<&Asked>) -> Secrets {
+    let Some(Asked::Targets(lines)) = asked else {
+        return Secrets::of(&config.request, &config.urls);
+    };
+    let mut shape = config.request.clone();
+    let of_lines = lines.iter().flat_map(|line| &line.headers);
+    shape
+        .headers
+        .extend(of_lines.map(|(name, value)| Header { name: name.clone(), value: value.clone() }));
+    let urls: Vec<Url> = lines.iter().filter_map(|line| Url::parse(&line.url).ok()).collect();
+    Secrets::of(&shape, &urls)
 }
 
 /// How answers are read.

@@ -1,6 +1,7 @@
 //! The command line of inference runs, seen from a server that shares no code with the program:
 //! which model is asked, what goes before the load, what bad input gets, and what `probe` finds.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -159,6 +160,8 @@ fn the_only_model_is_taken_and_the_first_request_is_counted_apart() {
     assert_eq!(server.asked("/v1/models").len(), 1);
     let chats = server.asked(CHAT);
     assert_eq!(chats.len(), 6, "one goes before the load; {}", outcome.story());
+    let distinct: BTreeSet<String> = prompts(&server).into_iter().collect();
+    assert_eq!(distinct.len(), 6, "no prompt is sent again, which would measure a cache");
     for asked in &chats {
         assert_eq!(asked.body["model"], "tiny");
         assert_eq!(asked.body["stream"], true);
@@ -312,6 +315,24 @@ fn templates_take_columns_in_path_and_body() {
 }
 
 #[test]
+fn targets_are_sent_as_they_stand() {
+    let server = ModelServer::start(|_| (200, JSON, "{}".to_owned()));
+    let run = Run::new().args(["max-throughput", "-c", "1", "-n", "2", "-H", "X-Both: yes"]);
+    let (get, post) = (server.url("/a"), server.url("/b"));
+    let list = format!("GET {get}\nX-Own: 1\n\nPOST {post}\n@body.json\n");
+    for (name, text) in [("list", list.as_str()), ("body.json", "{\"x\":1}")] {
+        std::fs::write(run.folder().join(name), text).expect("the folder is ours");
+    }
+    let path = run.folder().join("list");
+    let outcome = run.args(["--targets", path.to_str().expect("UTF-8")]).finish();
+    outcome.expect_successes(2);
+    let (a, b) = (server.asked("/a"), server.asked("/b"));
+    assert!(a[0].head.starts_with("GET ") && a[0].head.contains("X-Own: 1\r\n"), "{a:?}");
+    assert!(b[0].head.starts_with("POST ") && b[0].head.contains("X-Both: yes\r\n"), "{b:?}");
+    assert_eq!(b[0].body, json!({"x": 1}));
+}
+
+#[test]
 fn a_body_of_the_users_is_sent_as_it_is() {
     let server = ModelServer::start(usual);
     let body = "{\"model\": \"x\",  \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
@@ -334,7 +355,7 @@ fn made_up_prompts_are_new_in_each_run_and_phase_unless_the_seed_is_given() {
         (prompts(&server), outcome)
     };
     let ((first, outcome), (second, _)) = (sent(""), sent(""));
-    let all: std::collections::BTreeSet<&String> = first.iter().chain(&second).collect();
+    let all: BTreeSet<&String> = first.iter().chain(&second).collect();
     assert_eq!(all.len(), 12, "each prompt is another one: {first:?} {second:?}");
     let said = outcome.stdout.clone() + &outcome.stderr;
     assert!(said.contains("seed"), "the seed is printed; {}", outcome.story());

@@ -223,6 +223,7 @@ fn prompts_differ_by_invocation_point_and_phase_unless_the_user_says_so() {
     let mut seeds = Vec::new();
     for drawn in [1, 2] {
         for point in [0, 1] {
+            seeds.push(seed(drawn, point, Part::Preflight));
             seeds.push(seed(drawn, point, Part::Warmup));
             seeds.push(seed(drawn, point, Part::Performance));
         }
@@ -235,4 +236,5 @@ fn prompts_differ_by_invocation_point_and_phase_unless_the_user_says_so() {
     let given = synthetic("http://h/v1 --prompt-seed 7");
     let given = Synthetic { drawn_seed: 9, point: 3, ..given };
     assert_eq!((given.seed_of(Part::Warmup), given.seed_of(Part::Performance)), (7, 7));
+    assert_ne!(given.seed_of(Part::Preflight), 7);
 }
