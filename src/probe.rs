@@ -2,7 +2,7 @@
 //! with which models, streamed or not, with token counts or not.
 //!
 //! The requests go one after the other, through [`crate::side`]; [`look`] makes facts of the
-//! answers, [`text`] and [`json`] show them.
+//! answers, [`text`] and [`json`](fn@json) show them.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -18,13 +18,13 @@ pub struct InferenceFlags {
     /// File with the key, as @FILE; never printed, never written [default: $OPENAI_API_KEY]
     #[arg(long, value_name = "@FILE", help_heading = "Inference")]
     pub api_key: Option<String>,
-    /// Ask for answers token by token [default]
+    /// Ask for answers token by token, as is the default
     #[arg(long, help_heading = "Inference", overrides_with = "no_stream")]
     pub stream: bool,
     /// Ask for whole answers
     #[arg(long, help_heading = "Inference", overrides_with = "stream")]
     pub no_stream: bool,
-    /// Ask for token counts in streams [default]
+    /// Ask for token counts in streams, as is the default
     #[arg(long, help_heading = "Inference", overrides_with = "no_include_usage", hide = true)]
     pub include_usage: bool,
     /// Do not ask for token counts in streams
@@ -36,8 +36,13 @@ pub struct InferenceFlags {
     /// Skip chunks that are not JSON, and count them, in place of failing the request
     #[arg(long, help_heading = "Inference")]
     pub lenient: bool,
-    /// Where the text is in an answer of --api template, as in choices[0].text
-    #[arg(long, value_name = "PATH", help_heading = "Inference")]
+    /// Where the text is in an answer of --api template.
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Inference",
+        help = "Where the text is in an answer of --api template, as in choices[0].text"
+    )]
     pub response_field: Option<String>,
 
     /// Prompts: a file, or a folder of bodies; with options, as in q.jsonl,prompt=ask,limit=500
