@@ -89,11 +89,11 @@ pub fn run(mut load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let host = Host::read()?;
     let asked = load::ask(&mut config, None)?;
     let whole = Plan::build(config.clone(), &host, None, asked.as_ref())?;
+    load::preflight(&whole)?;
     let setting = load::prepare(&whole, host, calibrator)?;
     if let Some(code) = setting.left_early() {
         return Ok(code);
     }
-    load::preflight(&whole)?;
     let blocks = config.repeats as usize;
     let plan = order(blocks, config.common.seed);
     let mut runs = Several::begin(setting, &whole, plan.len(), is_default_directory, asked);

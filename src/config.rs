@@ -335,6 +335,11 @@ impl Config {
                  {most}"
             )));
         }
+        if self.records != Keep::Nothing && self.common.report_dir == ReportDir::None {
+            return Err(Error::usage(
+                "--records and --report-dir none exclude each other: records are a file there",
+            ));
+        }
         let samples = self.urls.len().max(1);
         let is_urls = self.inference.is_none() && self.targets.is_none();
         if let Order::Single(index) = self.order

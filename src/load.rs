@@ -46,11 +46,12 @@ pub fn run(load: Load, calibrator: Calibrator) -> Result<u8, Error> {
     let address = endpoint.as_ref().map(Endpoint::address);
     let asked = ask(&mut config, address)?;
     let plan = Plan::build(config.clone(), &host, address, asked.as_ref())?;
+    // Before signals are ours, so that Ctrl-C leaves a server that does not answer.
+    preflight(&plan)?;
     let mut setting = prepare(&plan, host, calibrator)?;
     if let Some(code) = setting.left_early() {
         return Ok(code);
     }
-    preflight(&plan)?;
     if plan.repeats > 1 {
         let count = plan.repeats as usize;
         let several = Several::begin(setting, &plan, count, is_default_directory, asked);

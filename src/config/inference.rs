@@ -196,6 +196,7 @@ impl Inference {
                 Error::usage(format!("--response-field got `{}`; {why}", shown(text)))
             })
         })?;
+        let sampling = sampling(flags, is_stream)?;
         let is_body = matches!(prompts, Prompts::Body);
         let defaults = [
             (!is_typed, "api"),
@@ -210,7 +211,10 @@ impl Inference {
             is_lenient: flags.lenient,
             response_field_text: flags.response_field.clone(),
             response_field,
-            sampling: sampling(flags, is_stream)?,
+            sampling: Sampling {
+                max_tokens: sampling.max_tokens.or(limit_of_rows(flags, &prompts)?),
+                ..sampling
+            },
             tokenizer: TokenizerChoice::parse(flags.tokenizer.as_deref().unwrap_or("auto"))?,
             prompts,
             defaults: defaults.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect(),
@@ -417,6 +421,18 @@ fn synthetic(flags: &InferenceFlags, api: Api) -> Result<Synthetic, Error> {
         drawn_seed: 0,
         point: 0,
     })
+}
+
+/// `--osl` beside prompts that are not made up: the limit of every row that has none of its own.
+fn limit_of_rows(flags: &InferenceFlags, prompts: &Prompts) -> Result<Option<u32>, Error> {
+    let Some(text) = &flags.osl else { return Ok(None) };
+    let wrong = |allowed| Err(Error::value("--osl", text, allowed));
+    match (prompts, Length::parse("--osl", text)?) {
+        (Prompts::Synthetic(_), _) => Ok(None),
+        (Prompts::Dataset { .. }, Length::Fixed(count)) => Ok(Some(count)),
+        (Prompts::Dataset { .. }, _) => wrong("one number beside --dataset, whose rows may differ"),
+        (Prompts::Body, _) => wrong("no limit beside a body, which says itself what it asks for"),
+    }
 }
 
 fn is_synthetic(prompts: &Prompts) -> bool {

@@ -182,6 +182,7 @@ fn values_that_do_not_go_together_are_refused() {
         (vec!["https://h/", "--wire-stamps", "1/9"], "--wire-stamps"),
         (vec!["http://h/", "--targets", "list"], "--targets and a URL exclude each other"),
         (vec!["--targets", "list", "-b", "x"], "--targets and a body"),
+        (vec!["http://h/", "--records", "--report-dir", "none"], "--records and --report-dir none"),
         (vec!["--targets", "list", "--model", "m"], "--targets and --model exclude"),
         (vec!["http://user:geheim@h:x/"], "URL `http://<redacted>@h:x/` has the port"),
     ] {

@@ -7,7 +7,7 @@ use loadgen_shards::tls::TlsOptions;
 
 use super::endpoint::start_embedded;
 use super::run::{Role, Setting, perform};
-use crate::config::{Config, RateShape, ReportDir};
+use crate::config::{Config, Keep, RateShape, ReportDir};
 use crate::cores::CoreRequest;
 use crate::error::Error;
 use crate::plan::{self, Plan};
@@ -53,6 +53,7 @@ fn config(plan: &Plan) -> Config {
     config.urls.clear();
     (config.inference, config.targets) = (None, None);
     config.request.api_key = None;
+    config.records = Keep::Nothing;
     config.tls = TlsOptions::default();
     config.connect_to.clear();
     config.unix_socket = None;

@@ -78,6 +78,7 @@ fn defaults_are_those_of_the_documentation() {
     assert!(typed.defaults.is_empty(), "{:?}", typed.defaults);
     let embeddings = self::run("http://h/v1/embeddings");
     assert!(!embeddings.sampling.stream, "nothing is generated");
+    assert_eq!(self::run("http://h/ --dataset q --osl 9").sampling.max_tokens, Some(9));
     let limited = self::run("http://h/v1 --max-output-tokens 9");
     assert_eq!(limited.sampling.max_tokens, Some(9));
     let Prompts::Synthetic(synthetic) = limited.prompts else { panic!("synthetic") };
@@ -177,6 +178,8 @@ fn every_wrong_value_is_named_with_what_is_allowed() {
         ("--dataset q --column prompt", "--column", "ROLE=COLUMN"),
         ("--dataset q --prompt-seed 5", "--prompt-seed", "synthetic"),
         ("--dataset q -b x", "--dataset", "template"),
+        ("--dataset q --osl 5~2", "--osl", "one number"),
+        ("-b {} --osl 5", "--osl", "beside a body"),
         ("--api template", "--api template", "--dataset"),
         ("--api raw --model m", "--model", "--api raw"),
         ("--api openai-embeddings --stream", "--stream", "exclude"),
