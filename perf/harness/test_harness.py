@@ -497,7 +497,8 @@ class StreamReaders(unittest.TestCase):
         text = json.dumps({'counters': {'total_samples_completed': 9, 'total_samples_failed': 1},
                            'ttft': {'percentiles': {'50.0': 50_010_000, '99.0': None}},
                            'trust': {'verdict': 'warn'}})
-        self.assertEqual(read(None, text), {
+        load = streamclients.Load(1, 16, 4, [0], 16, '/nowhere')
+        self.assertEqual(read(load, text), {
             'own_count': 9, 'own_errors': 1, 'trust': 'warn', 'ttft_p50_us': 50_010,
             'ttft_p99_us': None, 'gap_p50_us': None, 'gap_p99_us': None})
 
