@@ -8,7 +8,7 @@ use crate::answer::{AnswerFormat, AnswerPlan, FinishReason, Usage};
 use crate::failure::FailureKind;
 use crate::limits::LINGER_NS;
 use crate::query::Request;
-use crate::record::{Record, record_path};
+use crate::record::{Record, Wanted, record_path};
 use crate::sim::SimEndpoint;
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
@@ -60,7 +60,7 @@ fn stream(rest: &[(u64, Vec<u8>)]) -> SimEndpoint {
 
 /// Queries in closed loop, one at a time, with records and texts.
 fn run(endpoint: SimEndpoint, queries: u64) -> (Vec<Record>, Totals) {
-    let (sink, mut source) = record_path(8, 8);
+    let (sink, mut source) = record_path(Wanted::EveryWithTexts, 8, 8);
     let setup = Setup::new(plan(1), endpoint, vec![phase(0, 1, Some(queries))]);
     let (_, mut totals) = Setup { records: Some(sink), ..setup }.run();
     let records = std::iter::from_fn(|| source.take()).collect();
