@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use loadgen_bench::InferenceConfig;
 use loadgen_shards::schedule::Process;
 
 use super::*;

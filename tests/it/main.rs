@@ -13,6 +13,7 @@ mod ab; // two endpoints under the same load, a verdict
 mod awkward; // legal but odd answers are successes, cut ones failures, nothing is retried in secret
 mod compare; // finished runs side by side, gates on their difference
 mod count; // -n, -d, -c, warm-up and several URLs, exact at the server
+mod documents; // every flag is told, no link is dead
 mod embedded; // no URL: the tool's own endpoint; `serve`
 mod file; // result files, --json, secrets
 mod floor; // this host's own latency beside the result
