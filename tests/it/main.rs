@@ -28,6 +28,7 @@ mod precision; // -d auto
 mod repeats; // --repeats, and compare on what it leaves
 mod request; // what is on the wire
 mod setup; // refused, unresolvable, out of limits: exit 3
+mod streams; // tokens in real time, against what a paced server writes
 mod tidy; // the rules of docs/STYLE.md
 mod timeout; // every timeout, and the drain
 mod tls; // https, against nginx

@@ -11,29 +11,30 @@ use crate::query::Request;
 use crate::record::{Record, Wanted, record_path};
 use crate::sim::SimEndpoint;
 
-const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+pub(super) const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                       Transfer-Encoding: chunked\r\n\r\n";
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-const DONE: &str = "[DONE]";
+pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(super) const DONE: &str = "[DONE]";
 
 /// An event with this data, as an HTTP chunk of its own.
-fn event(data: &str) -> Vec<u8> {
+pub(super) fn event(data: &str) -> Vec<u8> {
     let event = format!("data: {data}\n\n");
     format!("{:x}\r\n{event}\r\n", event.len()).into_bytes()
 }
 
-fn token(text: &str) -> Vec<u8> {
+pub(super) fn token(text: &str) -> Vec<u8> {
     event(&format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#))
 }
 
-fn finish() -> Vec<u8> {
+/// The end of an answer, with its token counts.
+pub(super) fn finish(tokens: u32) -> Vec<u8> {
     let choice = r#"{"index":0,"delta":{},"finish_reason":"length"}"#;
-    let usage = r#"{"prompt_tokens":7,"completion_tokens":5}"#;
+    let usage = format!(r#"{{"prompt_tokens":7,"completion_tokens":{tokens}}}"#);
     event(&format!(r#"{{"choices":[{choice}],"usage":{usage}}}"#))
 }
 
 /// Reads chats; the one request asks for a stream.
-fn plan(in_flight: u32) -> ShardPlan {
+pub(super) fn reads_chats(in_flight: u32) -> ShardPlan {
     let mut plan = shard_plan(in_flight);
     plan.table.answers = Arc::new(AnswerPlan {
         format: AnswerFormat::Chat,
@@ -61,7 +62,7 @@ fn stream(rest: &[(u64, Vec<u8>)]) -> SimEndpoint {
 /// Queries in closed loop, one at a time, with records and texts.
 fn run(endpoint: SimEndpoint, queries: u64) -> (Vec<Record>, Totals) {
     let (sink, mut source) = record_path(Wanted::EveryWithTexts, 8, 8);
-    let setup = Setup::new(plan(1), endpoint, vec![phase(0, 1, Some(queries))]);
+    let setup = Setup::new(reads_chats(1), endpoint, vec![phase(0, 1, Some(queries))]);
     let (_, mut totals) = Setup { records: Some(sink), ..setup }.run();
     let records = std::iter::from_fn(|| source.take()).collect();
     (records, totals.remove(0))
@@ -69,7 +70,7 @@ fn run(endpoint: SimEndpoint, queries: u64) -> (Vec<Record>, Totals) {
 
 #[test]
 fn tokens_usage_and_end_have_their_instants() {
-    let end = [finish(), event(DONE), LAST_CHUNK.to_vec()].concat();
+    let end = [finish(5), event(DONE), LAST_CHUNK.to_vec()].concat();
     let (records, totals) = run(stream(&[(45 * MS, end)]), 2);
     assert_eq!(records.len(), 2);
     for (begin_ns, record) in [BEGIN_NS, BEGIN_NS + 50 * MS].into_iter().zip(&records) {
@@ -92,7 +93,7 @@ fn tokens_usage_and_end_have_their_instants() {
 
 #[test]
 fn an_answer_is_over_with_done_also_if_its_response_goes_on() {
-    let endpoint = stream(&[(45 * MS, [finish(), event(DONE)].concat())]);
+    let endpoint = stream(&[(45 * MS, [finish(5), event(DONE)].concat())]);
     let (records, totals) = run(endpoint, 2);
     // The rest is waited for, and the connection then given up; none of that is latency.
     totals.assert_latencies_ms(&[50.0, 50.0]);
@@ -112,7 +113,7 @@ fn the_end_of_the_connection_ends_an_answer_that_was_over_and_fails_another() {
         close_ns: 60 * MS,
         ..stream(rest)
     };
-    let (records, _) = run(closing(&[(45 * MS, [finish(), event(DONE)].concat())]), 1);
+    let (records, _) = run(closing(&[(45 * MS, [finish(5), event(DONE)].concat())]), 1);
     assert_eq!(records[0].failure, None);
     let (records, totals) = run(closing(&[]), 1);
     assert_eq!(records[0].failure, Some(FailureKind::TruncatedStream));
