@@ -17,8 +17,11 @@ enum State {
     Presumed {
         was_seen: bool,
     },
-    /// So many bytes were repeated.
-    Suspected(usize),
+    /// So many bytes were repeated, and so often the whole chunk before was all there was.
+    Suspected {
+        bytes: usize,
+        same: u8,
+    },
     Certain,
     Never,
 }
@@ -32,8 +35,7 @@ impl Repeated {
     pub(super) fn begin(&mut self, is_design: bool) {
         self.before.clear();
         self.before.shrink_to(BUFFER_BYTES_KEPT);
-        self.state =
-            if is_design { State::Presumed { was_seen: false } } else { State::Suspected(0) };
+        self.state = if is_design { State::Presumed { was_seen: false } } else { SUSPECTED };
     }
 
     /// Whether chunks repeat the text so far, of which there is no doubt any more.
@@ -73,14 +75,18 @@ impl Repeated {
             State::Presumed { was_seen } => {
                 State::Presumed { was_seen: was_seen || (begins_alike && !is_first) }
             }
-            // The same again may be the same token as well as nothing new.
-            State::Suspected(bytes) if begins_alike => {
-                match bytes + if is_longer { repeated_bytes } else { 0 } {
+            State::Suspected { bytes, .. } if begins_alike && is_longer => {
+                match bytes + repeated_bytes {
                     CERTAIN_BYTES.. => State::Certain,
-                    bytes => State::Suspected(bytes),
+                    bytes => State::Suspected { bytes, same: 0 },
                 }
             }
-            State::Suspected(_) | State::Never => State::Never,
+            // The same again may be the same token as well as nothing new; a text does not stand
+            // still that long.
+            State::Suspected { bytes, same } if begins_alike && same < SAME_MAX => {
+                State::Suspected { bytes, same: same + 1 }
+            }
+            State::Suspected { .. } | State::Never => State::Never,
             State::Certain => State::Certain,
         };
         if begins_alike {
@@ -93,6 +99,10 @@ impl Repeated {
     }
 }
 
+/// The state of an answer whose chunks should not repeat.
+const SUSPECTED: State = State::Suspected { bytes: 0, same: 0 };
+/// How often in a row a chunk that repeats nothing but the one before leaves the suspicion.
+const SAME_MAX: u8 = 4;
 /// Repeated bytes that are no coincidence. Two chunks that happen to be alike, as in "ha" "haha",
 /// have less; a text so far has more after a few chunks.
 const CERTAIN_BYTES: usize = 16;
@@ -120,6 +130,8 @@ mod tests {
         assert_eq!(news(false, &letters), ([vec![true; 7], vec![false]].concat(), true));
         assert_eq!(news(false, &["ha", "haha", "ha", "ha"]), (vec![true; 4], false));
         assert_eq!(news(false, &["ha", "ha", "ha"]), (vec![true; 3], false));
+        let token_after_token = [vec!["ab"; 6], vec!["abab", "abababababababababab"]].concat();
+        assert_eq!(news(false, &token_after_token), (vec![true; 8], false));
         let words = ["The capital of France", " is", "The capital of France is Paris"];
         assert_eq!(news(false, &words), (vec![true; 3], false), "the relation broke once");
     }
