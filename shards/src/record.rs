@@ -147,12 +147,18 @@ impl RecordSource {
     /// Gives the buffers of a record back.
     pub fn give_back(&mut self, mut text: Box<RecordText>) {
         text.visible.clear();
+        text.visible.shrink_to(TEXT_BYTES_KEPT);
         text.hidden.clear();
+        text.hidden.shrink_to(TEXT_BYTES_KEPT);
         text.gaps_ns.clear();
+        text.gaps_ns.shrink_to(TEXT_BYTES_KEPT / size_of::<u64>());
         // There is room for all that there are.
         let _ = self.texts.push(text);
     }
 }
+
+/// Room that a buffer keeps from one record to the next: there are a thousand and more of them.
+const TEXT_BYTES_KEPT: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -214,5 +220,18 @@ mod tests {
             };
             assert_eq!((place(false), place(true)), (counted, uncounted), "{wanted:?}");
         }
+    }
+
+    #[test]
+    fn buffers_of_long_texts_give_their_memory_back() {
+        let (mut sink, mut source) = record_path(Wanted::EveryWithTexts, 1, 1);
+        let Place::Free(Some(mut text)) = sink.place(false) else { panic!("one is free") };
+        text.visible.push_str(&"x".repeat(1 << 20));
+        text.hidden.push_str(&"x".repeat(1 << 20));
+        text.gaps_ns.resize(1 << 20, 7);
+        source.give_back(text);
+        let Place::Free(Some(text)) = sink.place(false) else { panic!("back again") };
+        let bytes = text.visible.capacity() + text.hidden.capacity() + 8 * text.gaps_ns.capacity();
+        assert!(bytes <= 3 * (64 << 10), "{bytes} bytes are kept");
     }
 }
