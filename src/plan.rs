@@ -23,6 +23,7 @@ use crate::config::{self, Config, Keep, Precision, RateShape, ReportDir, ServeCo
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need, Timer};
 use crate::error::Error;
 use crate::expression::{Expression, RequestGoal};
+use crate::number::counted;
 use crate::request::{self, secret::Secrets};
 use connections::{Connections, Cost};
 
@@ -353,7 +354,8 @@ fn proxy_notice(config: &Config, variable: impl Fn(&str) -> Option<String>) -> O
 fn skipped_notice(inference: &Inference) -> Option<String> {
     let first = inference.first_skipped.as_deref().unwrap_or_default();
     (inference.skipped > 0).then(|| {
-        format!("{} bad rows of {} left out; {first}", inference.skipped, inference.dataset)
+        let rows = counted(inference.skipped, "bad row");
+        format!("{rows} of {} left out; {first}", inference.dataset)
     })
 }
 

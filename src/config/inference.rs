@@ -182,7 +182,10 @@ impl Inference {
     ) -> Result<Option<Inference>, Error> {
         let flags = &load.inference;
         let Some((api, is_typed)) = api(load, urls, has_token_metric)? else { return Ok(None) };
-        let prompts = prompts(load, api)?;
+        let prompts = prompts(load, urls, api)?;
+        if let Some((flag, why)) = without_meaning(flags, api, &prompts) {
+            return Err(Error::usage(format!("{flag} has no meaning with {why}; leave it out")));
+        }
         if flags.stream && !can_stream(api) {
             return Err(Error::usage("--stream and --api openai-embeddings exclude each other"));
         }
@@ -219,6 +222,13 @@ impl Inference {
             prompts,
             defaults: defaults.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect(),
         }))
+    }
+
+    /// Whether no answer is a stream, so that it has no first token.
+    pub fn never_streams(&self) -> bool {
+        let is_open =
+            matches!(self.prompts, Prompts::Body) || self.sampling.extra.contains_key("stream");
+        !self.sampling.stream && !is_open
     }
 
     /// Whether a body names a model, so that there has to be one.
@@ -353,8 +363,40 @@ fn given(flags: &InferenceFlags) -> Option<&'static str> {
     given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
 }
 
+/// A flag that would change nothing, as no body that is sent has a place for it, and why.
+fn without_meaning(
+    flags: &InferenceFlags,
+    api: Api,
+    prompts: &Prompts,
+) -> Option<(&'static str, &'static str)> {
+    let why = match (prompts, api) {
+        (Prompts::Body, _) => "a body of -b or --body-file, which is sent as it is",
+        (_, Api::Raw) => "--api raw, whose bodies are sent as they are",
+        (_, Api::Template) => "--api template, whose body is all that is sent",
+        (_, Api::Embeddings) => "--api openai-embeddings, which generates nothing",
+        (_, Api::Chat | Api::Completions | Api::Generate) => return None,
+    };
+    let is_made = api == Api::Embeddings && !matches!(prompts, Prompts::Body);
+    let given = [
+        // With a body it has an error of its own.
+        ("--osl", flags.osl.is_some() && !matches!(prompts, Prompts::Body)),
+        ("--max-output-tokens", flags.max_output_tokens.is_some()),
+        ("--min-tokens", flags.min_tokens.is_some()),
+        ("--legacy-max-tokens", flags.legacy_max_tokens),
+        ("--ignore-eos", flags.ignore_eos),
+        ("--temperature", flags.temperature.is_some()),
+        ("--top-p", flags.top_p.is_some()),
+        ("--top-k", flags.top_k.is_some()),
+        ("--stop", !flags.stop.is_empty()),
+        ("--system", flags.system.is_some()),
+        ("--no-include-usage", flags.no_include_usage),
+        ("--extra-body", flags.extra_body.is_some() && !is_made),
+    ];
+    given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| (flag, why))
+}
+
 /// Where the prompts come from: a dataset, a body, or nowhere, so that they are made up.
-fn prompts(load: &LoadFlags, api: Api) -> Result<Prompts, Error> {
+fn prompts(load: &LoadFlags, urls: &[Url], api: Api) -> Result<Prompts, Error> {
     let flags = &load.inference;
     let has_body = load.body.is_some() || load.body_file.is_some();
     let of_synthetic = [
@@ -377,17 +419,24 @@ fn prompts(load: &LoadFlags, api: Api) -> Result<Prompts, Error> {
                 "{flag} is of synthetic prompts; with --dataset the rows are the prompts"
             )));
         }
-        let (path, options) = dataset(text, flags, api)?;
+        let has_columns = has_placeholders(load, urls);
+        if api == Api::Template && !has_columns && load.body_file.is_none() {
+            return Err(Error::usage(format!("--api template needs {TEMPLATE_FORM}")));
+        }
+        let (path, options) = dataset(text, flags)?;
+        let needs_no_prompt = api == Api::Template;
+        let keeps_columns = needs_no_prompt || has_columns;
+        let options = ReadOptions { keeps_columns, needs_no_prompt, ..options };
         return Ok(Prompts::Dataset { path, options });
     }
     if let Some(flag) = first(&of_dataset) {
         return Err(Error::usage(format!("{flag} needs --dataset, the file that it is about")));
     }
     match (api, has_body) {
-        (Api::Template, _) => Err(Error::usage(
-            "--api template needs --dataset, the rows whose columns stand in the body, as in -b \
-             '{\"q\": \"{{question}}\"}', in the URL or in a header",
-        )),
+        (Api::Template, _) if first(&of_synthetic).is_none() => Err(Error::usage(format!(
+            "--api template needs --dataset and {TEMPLATE_FORM}, or --isl and {{{{prompt}}}} there"
+        ))),
+        (Api::Template, _) => synthetic(flags, api).map(Prompts::Synthetic),
         (_, true) => match first(&of_synthetic) {
             Some(flag) => Err(Error::usage(format!(
                 "{flag} is of synthetic prompts; the body of -b or --body-file is sent as it is"
@@ -441,7 +490,7 @@ fn is_synthetic(prompts: &Prompts) -> bool {
 
 /// `[perf:]PATH[,KEY=VALUE]...`: the options stand behind the last commas, so that a path may have
 /// some of its own.
-fn dataset(text: &str, flags: &InferenceFlags, api: Api) -> Result<(PathBuf, ReadOptions), Error> {
+fn dataset(text: &str, flags: &InferenceFlags) -> Result<(PathBuf, ReadOptions), Error> {
     let text = match text.split_once(':') {
         Some(("perf" | "performance", path)) => path,
         Some(("acc" | "accuracy", _)) => {
@@ -466,11 +515,7 @@ fn dataset(text: &str, flags: &InferenceFlags, api: Api) -> Result<(PathBuf, Rea
     if path.is_empty() {
         return Err(Error::value("--dataset", text, DATASET_FORM));
     }
-    let mut options = ReadOptions {
-        skips_bad_rows: flags.skip_bad_rows,
-        keeps_columns: api == Api::Template,
-        ..ReadOptions::default()
-    };
+    let mut options = ReadOptions { skips_bad_rows: flags.skip_bad_rows, ..ReadOptions::default() };
     for (key, value) in pairs.into_iter().rev() {
         match key {
             "format" => options.format = Some(format(value)?),
@@ -508,6 +553,11 @@ fn sampling(flags: &InferenceFlags, is_stream: bool) -> Result<Sampling, Error> 
         })
     };
     let max_tokens = tokens("--max-output-tokens", &flags.max_output_tokens)?;
+    if flags.osl.is_some() && max_tokens.is_some() {
+        return Err(Error::usage(
+            "--osl and --max-output-tokens exclude each other: both are the limit of an answer",
+        ));
+    }
     // Of a dataset, or beside its own limits: a fixed number is the limit of each row.
     let min_tokens = tokens("--min-tokens", &flags.min_tokens)?;
     if let (Some(min), Some(max)) = (min_tokens, max_tokens)
@@ -617,6 +667,8 @@ const OSL: u32 = 128;
 pub const PROMPTS_MAX: usize = 1_000_000;
 const KEY_VARIABLE: &str = "OPENAI_API_KEY";
 const TOKENIZER_FORM: &str = "auto, none, cl100k, o200k, or the path of a tokenizer.json";
+const TEMPLATE_FORM: &str = "a {{column}} in the body (-b, --body-file), the URL or a header, as \
+                             in -b '{\"q\": \"{{question}}\"}'";
 const DATASET_FORM: &str =
     "[perf:]PATH[,KEY=VALUE]..., as in questions.jsonl,prompt=question,limit=500";
 
