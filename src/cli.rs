@@ -317,7 +317,9 @@ fn text_or_error(error: &clap::Error) -> Result<Parsed, Error> {
         // clap may propose a hidden flag, which does not work yet.
         .filter(|line| !later::is_proposed_by(line))
         .collect();
-    Err(Error::usage(format!("{}; see --help", parts.join("; "))))
+    // Some lines are the head of a list.
+    let text = parts.join("; ").replace(":; ", ": ");
+    Err(Error::usage(format!("{text}; see --help")))
 }
 
 #[cfg(test)]
@@ -444,6 +446,12 @@ mod tests {
                 assert_eq!(sorted[0], "max-throughput", "{name}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_one_sentence() {
+        let text = error("probe");
+        assert!(text.ends_with("not provided: <URL>; see --help"), "{text}");
     }
 
     #[test]

@@ -95,8 +95,10 @@ pub struct ReadOptions {
     pub skips_bad_rows: bool,
     /// Rows to read at most.
     pub limit: Option<usize>,
-    /// Rows keep all their columns, and need no prompt: templates name them.
+    /// Rows keep all their columns: a text with `{{column}}` names them.
     pub keeps_columns: bool,
+    /// Rows need no prompt: the body is a template.
+    pub needs_no_prompt: bool,
 }
 
 /// How rows lie in a file.

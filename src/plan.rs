@@ -24,6 +24,7 @@ use crate::config::{self, Config, Keep, Precision, RateShape, ReportDir, ServeCo
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need, Timer};
 use crate::error::Error;
 use crate::expression::{Expression, RequestFigure, RequestGoal};
+use crate::number::counted;
 use crate::request::{self, secret::Secrets};
 use crate::tokenizer::Tokenizer;
 use connections::{Connections, Cost};
@@ -374,7 +375,8 @@ fn proxy_notice(config: &Config, variable: impl Fn(&str) -> Option<String>) -> O
 fn skipped_notice(inference: &Inference) -> Option<String> {
     let first = inference.first_skipped.as_deref().unwrap_or_default();
     (inference.skipped > 0).then(|| {
-        format!("{} bad rows of {} left out; {first}", inference.skipped, inference.dataset)
+        let rows = counted(inference.skipped, "bad row");
+        format!("{rows} of {} left out; {first}", inference.dataset)
     })
 }
 

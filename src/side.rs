@@ -147,6 +147,8 @@ impl Side {
         plain.keepalive = false;
         plain.request.method = Some("GET".to_owned());
         (plain.request.body, plain.request.body_file) = (None, None);
+        // There is no row here whose columns they could have.
+        plain.request.headers.retain(|header| !header.value.contains("{{"));
         let table = request::table(&plain, None)?;
         let head = String::from_utf8_lossy(&table.arena[table.requests[0].range.clone()]);
         let fields = head.split_once("\r\n").map_or("", |(_, fields)| fields);

@@ -42,13 +42,13 @@ impl Tokenizer {
     pub fn from_file(path: &Path) -> Result<Tokenizer, Error> {
         let shown_path = path.display();
         let bytes = fs::read(path).map_err(|error| {
-            Error::setup(format!(
+            Error::usage(format!(
                 "cannot read the tokenizer `{shown_path}`: {error}; --tokenizer takes the path of \
                  a tokenizer.json, or one of o200k, cl100k, auto, none"
             ))
         })?;
         let model = load(&bytes).map_err(|reason| {
-            Error::setup(format!(
+            Error::usage(format!(
                 "the tokenizer `{shown_path}` does not load: {}; it must be a tokenizer.json as \
                  Hugging Face's tokenizers library writes it",
                 shown(&reason)
@@ -282,7 +282,7 @@ pub mod tests {
     #[test]
     fn a_file_that_is_missing_or_no_tokenizer_is_a_clear_error() {
         let missing = Tokenizer::from_file(Path::new("/nowhere/tokenizer.json"));
-        let Err(Error::Setup(text)) = missing else { panic!("it was read") };
+        let Err(Error::Usage(text)) = missing else { panic!("it was read") };
         assert!(
             text.starts_with("cannot read the tokenizer `/nowhere/tokenizer.json`: "),
             "{text}"

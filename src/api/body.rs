@@ -78,6 +78,17 @@ impl BodyWriter<'_> {
 }
 
 impl Sampling {
+    /// The same for whole answers of one token, with which prompts are counted.
+    pub fn of_one_token(&self) -> Sampling {
+        let mut extra = self.extra.clone();
+        // They would have the last word; and servers refuse `stream_options` without a stream.
+        let of_length = ["min_tokens", "stream", "stream_options"];
+        extra.retain(|name, _| {
+            !LIMIT_NAMES.contains(&name.as_str()) && !of_length.contains(&name.as_str())
+        });
+        Sampling { stream: false, max_tokens: Some(1), min_tokens: None, extra, ..self.clone() }
+    }
+
     /// Whether the options fit the kind of endpoint. The error is a whole message.
     pub fn check(&self, api: Api) -> Result<(), String> {
         if let Some(member) =
@@ -316,7 +327,11 @@ fn wrong_kind(api: Api, prompt: &Prompt) -> String {
         Api::Raw => "a body or a text",
         Api::Template => "columns",
     };
-    format!("has {kind}, and --api {} takes {takes}", api.name())
+    let hint = match prompt {
+        Prompt::Body(_) => "; --api raw sends it as it is",
+        _ => "",
+    };
+    format!("has {kind}, and --api {} takes {takes}{hint}", api.name())
 }
 
 /// Where the prompt is.

@@ -18,7 +18,9 @@ use loadgen_shards::tls::TlsOptions;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::inference::{Inference, Prompts};
 use super::{Arrivals, Config, ConnectTo, Precision, RateShape, ReportDir, Ui, Warmup, unit};
+use crate::api::Api;
 use crate::cli::LoadCommand;
 use crate::cores::{CoreRequest, TimerRequest, list_text};
 use crate::expression::{Expression, RequestGoal};
@@ -374,8 +376,13 @@ fn phases(config: &Config, load_pattern: &LoadPattern) -> Vec<PhaseEntry> {
 fn request(config: &Config) -> RequestEntry<'_> {
     let shape = &config.request;
     let (low, high) = config.accept_status;
+    let is_made =
+        |run: &Inference| run.api != Api::Template && !matches!(run.prompts, Prompts::Body);
     RequestEntry {
-        method: shape.method(),
+        method: match config.inference.as_ref().is_some_and(is_made) {
+            true => shape.method_with(true),
+            false => shape.method(),
+        },
         headers: shape.headers.iter().map(Header::redacted).collect(),
         body: shape.body.as_deref(),
         body_file: shape.body_file.as_ref().map(|path| path.to_string_lossy().into_owned()),

@@ -122,7 +122,10 @@ impl Inference {
     ) -> Result<Option<Inference>, Error> {
         let flags = &load.inference;
         let Some((api, is_typed)) = api(load, urls, has_token_metric)? else { return Ok(None) };
-        let prompts = prompts(load, api)?;
+        let prompts = prompts(load, urls, api)?;
+        if let Some((flag, why)) = without_meaning(flags, api, &prompts) {
+            return Err(Error::usage(format!("{flag} has no meaning with {why}; leave it out")));
+        }
         if flags.stream && !can_stream(api) {
             return Err(Error::usage("--stream and --api openai-embeddings exclude each other"));
         }
@@ -164,6 +167,13 @@ impl Inference {
             prompts,
             defaults: defaults.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect(),
         }))
+    }
+
+    /// Whether no answer is a stream, so that it has no first token.
+    pub fn never_streams(&self) -> bool {
+        let is_open =
+            matches!(self.prompts, Prompts::Body) || self.sampling.extra.contains_key("stream");
+        !self.sampling.stream && !is_open
     }
 
     /// Whether a body names a model, so that there has to be one.
@@ -258,6 +268,38 @@ fn given(flags: &InferenceFlags) -> Option<&'static str> {
     given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
 }
 
+/// A flag that would change nothing, as no body that is sent has a place for it, and why.
+fn without_meaning(
+    flags: &InferenceFlags,
+    api: Api,
+    prompts: &Prompts,
+) -> Option<(&'static str, &'static str)> {
+    let why = match (prompts, api) {
+        (Prompts::Body, _) => "a body of -b or --body-file, which is sent as it is",
+        (_, Api::Raw) => "--api raw, whose bodies are sent as they are",
+        (_, Api::Template) => "--api template, whose body is all that is sent",
+        (_, Api::Embeddings) => "--api openai-embeddings, which generates nothing",
+        (_, Api::Chat | Api::Completions | Api::Generate) => return None,
+    };
+    let is_made = api == Api::Embeddings && !matches!(prompts, Prompts::Body);
+    let given = [
+        // With a body it has an error of its own.
+        ("--osl", flags.osl.is_some() && !matches!(prompts, Prompts::Body)),
+        ("--max-output-tokens", flags.max_output_tokens.is_some()),
+        ("--min-tokens", flags.min_tokens.is_some()),
+        ("--legacy-max-tokens", flags.legacy_max_tokens),
+        ("--ignore-eos", flags.ignore_eos),
+        ("--temperature", flags.temperature.is_some()),
+        ("--top-p", flags.top_p.is_some()),
+        ("--top-k", flags.top_k.is_some()),
+        ("--stop", !flags.stop.is_empty()),
+        ("--system", flags.system.is_some()),
+        ("--no-include-usage", flags.no_include_usage),
+        ("--extra-body", flags.extra_body.is_some() && !is_made),
+    ];
+    given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| (flag, why))
+}
+
 fn sampling(flags: &InferenceFlags, is_stream: bool) -> Result<Sampling, Error> {
     let tokens = |flag, text: &Option<String>| {
         optional(text, |text| {
@@ -267,6 +309,11 @@ fn sampling(flags: &InferenceFlags, is_stream: bool) -> Result<Sampling, Error> 
         })
     };
     let max_tokens = tokens("--max-output-tokens", &flags.max_output_tokens)?;
+    if flags.osl.is_some() && max_tokens.is_some() {
+        return Err(Error::usage(
+            "--osl and --max-output-tokens exclude each other: both are the limit of an answer",
+        ));
+    }
     // Of a dataset, or beside its own limits: a fixed number is the limit of each row.
     let min_tokens = tokens("--min-tokens", &flags.min_tokens)?;
     if let (Some(min), Some(max)) = (min_tokens, max_tokens)

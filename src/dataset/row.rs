@@ -13,6 +13,7 @@ pub struct Columns<'a> {
     /// Role and column of `--column`; of a role, the last.
     typed: Vec<(&'static str, &'a str)>,
     keeps_columns: bool,
+    needs_no_prompt: bool,
     /// Values are texts, which may hold JSON: CSV.
     is_text: bool,
     /// Role and column, as they were first met.
@@ -32,8 +33,14 @@ impl<'a> Columns<'a> {
             typed.retain(|(known, _)| *known != role);
             typed.push((role, column));
         }
-        let keeps_columns = options.keeps_columns;
-        Ok(Columns { typed, keeps_columns, is_text: false, taken: Vec::new(), first: Vec::new() })
+        Ok(Columns {
+            typed,
+            keeps_columns: options.keeps_columns,
+            needs_no_prompt: options.needs_no_prompt,
+            is_text: false,
+            taken: Vec::new(),
+            first: Vec::new(),
+        })
     }
 
     /// Values are texts from now on, which may hold JSON.
@@ -85,12 +92,8 @@ impl<'a> Columns<'a> {
         let mut sample = Sample::default();
         self.lengths_and_system(&mut row, &mut sample)?;
         let has_prompt = self.prompt(&mut row, &mut sample)?;
-        if !has_prompt && !self.keeps_columns {
-            let names: Vec<String> = row.keys().cloned().collect();
-            return Err(format!(
-                "has no prompt: {}; say which one it is: --column prompt=NAME",
-                columns_are(&names)
-            ));
+        if !has_prompt && !self.needs_no_prompt {
+            return Err(self.no_prompt(&row));
         }
         self.overrides(row, &mut sample)?;
         Ok(sample)
@@ -174,6 +177,19 @@ impl<'a> Columns<'a> {
             return Err("is part of a conversation of several turns, not a prompt".to_owned());
         }
         Ok(false)
+    }
+
+    fn no_prompt(&self, row: &Map<String, Value>) -> String {
+        let names: Vec<String> = row.keys().cloned().collect();
+        let columns = columns_are(&names);
+        match self.typed.iter().find(|(role, _)| PROMPT_ROLES.contains(role)) {
+            Some((role, column)) => {
+                format!("has no `{}`, which is to be its {role}; {columns}", shown(column))
+            }
+            None => {
+                format!("has no prompt: {columns}; say which one it is: --column prompt=NAME")
+            }
+        }
     }
 
     /// Alpaca's rows have the text that an instruction is about in `input`.

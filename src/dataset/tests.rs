@@ -245,7 +245,8 @@ fn the_name_and_what_columns_were_taken_for_are_told() {
 
 #[test]
 fn templates_get_the_columns() {
-    let options = ReadOptions { keeps_columns: true, ..ReadOptions::default() };
+    let options =
+        ReadOptions { keeps_columns: true, needs_no_prompt: true, ..ReadOptions::default() };
     let columns = |name: &str, text: &str| {
         let dataset = read_as(name, text, &options).unwrap();
         Value::Object(dataset.samples[0].columns.clone())

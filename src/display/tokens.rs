@@ -155,8 +155,13 @@ fn prompts(results: &Results, facts: &InferenceFacts) -> String {
 /// What was not as asked for.
 fn oddities(results: &Results) -> Vec<String> {
     let counters = &results.tracked.sums.counters;
+    let is_ours = results.facts.inference.as_ref().is_none_or(has_made_bodies);
     [
-        (counters.answers_not_streamed, "answer", "came whole, though a stream was asked for"),
+        (
+            if is_ours { counters.answers_not_streamed } else { 0 },
+            "answer",
+            "came whole, though a stream was asked for",
+        ),
         (counters.answers_cumulative, "answer", "repeated the text so far in each chunk"),
         (counters.chunks_malformed, "chunk", "skipped, as it was not JSON (--lenient)"),
     ]
@@ -164,6 +169,11 @@ fn oddities(results: &Results) -> Vec<String> {
     .filter(|(count, ..)| *count > 0)
     .map(|(count, noun, what)| format!("             {} {what}", counted(count, noun)))
     .collect()
+}
+
+/// Whether the bodies are made here, so that it is known what they ask for.
+fn has_made_bodies(facts: &InferenceFacts) -> bool {
+    !["raw", "template"].contains(&facts.api.as_str())
 }
 
 /// What is asked for, in the header. What nobody asked for is marked.
@@ -177,7 +187,9 @@ pub(super) fn header(facts: &InferenceFacts) -> String {
         parts.push(marked(format!("model {}", facts.model), "model"));
     }
     let streamed = if facts.is_streamed { "streamed" } else { "not streamed" };
-    parts.push(marked(streamed.to_owned(), "is_streamed"));
+    if has_made_bodies(facts) {
+        parts.push(marked(streamed.to_owned(), "is_streamed"));
+    }
     let prompts = match (facts.is_synthetic, facts.prompts) {
         (true, 0) => "synthetic prompts".to_owned(),
         (true, count) => format!("{} synthetic prompts", grouped(count)),

@@ -42,8 +42,11 @@ pub fn judged(plan: &AnswerPlan, wants_stream: bool, reply: &Reply) -> Judged {
 /// llama.cpp `content`.
 pub fn tokens(side: &Side, url: &Url, model: Option<&str>, text: &str) -> Option<u32> {
     let path = format!("{}/tokenize", Root::of(&url.path).prefix);
-    let body =
-        json!({"model": model, "prompt": text, "content": text, "add_special_tokens": false});
+    let mut body = json!({"prompt": text, "content": text, "add_special_tokens": false});
+    // SGLang refuses `null`.
+    if let Some(model) = model {
+        body["model"] = model.into();
+    }
     let reply = side.post(&path, &body).ok().filter(Reply::is_success)?;
     let value = reply.json()?;
     let list = value.get("tokens")?.as_array()?;

@@ -286,7 +286,7 @@ fn what_is_wrong_with_a_dataset_is_said_before_anything_is_sent() {
     for (name, text, words, says) in [
         ("q.jsonl", "", "", vec!["q.jsonl"]),
         ("q.jsonl", "{\"ask\":\"one\"}\n", "", vec!["no prompt", "ask", "--column prompt="]),
-        ("q.csv", "a,b\n1,2\n", "--column prompt=c", vec!["c"]),
+        ("q.csv", "a,b\n1,2\n", "--column prompt=c", vec!["has no `c`", "a, b"]),
         ("q.csv", "a,b\n1,2\n", "--api template -b {{c}}", vec!["row 1", "c"]),
         ("q.jsonl", "{\"prompt\":\"x\"}\n", "--tokenizer /nonexistent/tok", vec!["/nonexistent"]),
     ] {
@@ -312,6 +312,18 @@ fn templates_take_columns_in_path_and_body() {
     outcome.expect_successes(2);
     assert_eq!(server.asked("/items/7")[0].body, json!({"ask": "say \"\""}));
     assert_eq!(server.asked("/items/8")[0].body, json!({"ask": "a, b"}));
+}
+
+#[test]
+fn columns_go_into_headers_of_messages_that_are_made() {
+    let server = ModelServer::start(usual);
+    let rows = "id,question\n7,one\n";
+    let outcome = run_with(&server, "q.csv", rows, "--api openai -H X-Id:{{id}} --no-preflight");
+    outcome.expect_successes(1);
+    assert!(server.asked(CHAT)[0].head.contains("X-Id: 7\r\n"), "{}", outcome.story());
+    let models = &server.asked("/v1/models")[0];
+    assert!(!models.head.contains("X-Id"), "no row, no column: {}", models.head);
+    assert!(outcome.file("config.yaml").contains("method: POST"), "{}", outcome.story());
 }
 
 #[test]

@@ -45,6 +45,18 @@ fn with_extra(extra: Value) -> Sampling {
 }
 
 #[test]
+fn prompts_are_counted_with_whole_answers_of_one_token() {
+    let extra = json!({"max_tokens": 500, "stream": true, "stream_options": {"x": 1}, "seed": 3});
+    for (api, limit) in [(Api::Chat, "max_completion_tokens"), (Api::Completions, "max_tokens")] {
+        let body = object(parsed(api, &text("a"), &with_extra(extra.clone()).of_one_token()));
+        assert_eq!((&body[limit], &body["seed"]), (&json!(1), &json!(3)), "{body:?}");
+        let lengths = ["max_tokens", "min_tokens", "stream", "stream_options"];
+        let left = lengths.iter().filter(|name| **name != limit && body.contains_key(**name));
+        assert_eq!(left.count(), 0, "{body:?}");
+    }
+}
+
+#[test]
 fn without_options_only_the_prompt_is_sent() {
     let none = Sampling::default();
     for (api, sample, expected) in [

@@ -9,6 +9,9 @@ use crate::cli::{InferenceFlags, LoadFlags};
 use crate::config::value::{self, optional, parse, positive_count, refuse_sweep};
 use crate::dataset::{FORMAT_FORM, Format, Length, ReadOptions};
 use crate::error::Error;
+use crate::request::url::Url;
+
+use super::has_placeholders;
 
 /// Where prompts come from.
 #[derive(Clone, Debug)]
@@ -74,7 +77,7 @@ impl Synthetic {
 }
 
 /// Where the prompts come from: a dataset, a body, or nowhere, so that they are made up.
-pub(super) fn prompts(load: &LoadFlags, api: Api) -> Result<Prompts, Error> {
+pub(super) fn prompts(load: &LoadFlags, urls: &[Url], api: Api) -> Result<Prompts, Error> {
     let flags = &load.inference;
     let has_body = load.body.is_some() || load.body_file.is_some();
     let of_synthetic = [
@@ -97,17 +100,24 @@ pub(super) fn prompts(load: &LoadFlags, api: Api) -> Result<Prompts, Error> {
                 "{flag} is of synthetic prompts; with --dataset the rows are the prompts"
             )));
         }
-        let (path, options) = dataset(text, flags, api)?;
+        let has_columns = has_placeholders(load, urls);
+        if api == Api::Template && !has_columns && load.body_file.is_none() {
+            return Err(Error::usage(format!("--api template needs {TEMPLATE_FORM}")));
+        }
+        let (path, options) = dataset(text, flags)?;
+        let needs_no_prompt = api == Api::Template;
+        let keeps_columns = needs_no_prompt || has_columns;
+        let options = ReadOptions { keeps_columns, needs_no_prompt, ..options };
         return Ok(Prompts::Dataset { path, options });
     }
     if let Some(flag) = first(&of_dataset) {
         return Err(Error::usage(format!("{flag} needs --dataset, the file that it is about")));
     }
     match (api, has_body) {
-        (Api::Template, _) => Err(Error::usage(
-            "--api template needs --dataset, the rows whose columns stand in the body, as in -b \
-             '{\"q\": \"{{question}}\"}', in the URL or in a header",
-        )),
+        (Api::Template, _) if first(&of_synthetic).is_none() => Err(Error::usage(format!(
+            "--api template needs --dataset and {TEMPLATE_FORM}, or --isl and {{{{prompt}}}} there"
+        ))),
+        (Api::Template, _) => synthetic(flags, api).map(Prompts::Synthetic),
         (_, true) => match first(&of_synthetic) {
             Some(flag) => Err(Error::usage(format!(
                 "{flag} is of synthetic prompts; the body of -b or --body-file is sent as it is"
@@ -160,7 +170,7 @@ pub(super) fn limit_of_rows(
 
 /// `[perf:]PATH[,KEY=VALUE]...`: the options stand behind the last commas, so that a path may have
 /// some of its own.
-fn dataset(text: &str, flags: &InferenceFlags, api: Api) -> Result<(PathBuf, ReadOptions), Error> {
+fn dataset(text: &str, flags: &InferenceFlags) -> Result<(PathBuf, ReadOptions), Error> {
     let text = match text.split_once(':') {
         Some(("perf" | "performance", path)) => path,
         Some(("acc" | "accuracy", _)) => {
@@ -185,11 +195,7 @@ fn dataset(text: &str, flags: &InferenceFlags, api: Api) -> Result<(PathBuf, Rea
     if path.is_empty() {
         return Err(Error::value("--dataset", text, DATASET_FORM));
     }
-    let mut options = ReadOptions {
-        skips_bad_rows: flags.skip_bad_rows,
-        keeps_columns: api == Api::Template,
-        ..ReadOptions::default()
-    };
+    let mut options = ReadOptions { skips_bad_rows: flags.skip_bad_rows, ..ReadOptions::default() };
     for (key, value) in pairs.into_iter().rev() {
         match key {
             "format" => options.format = Some(format(value)?),
@@ -264,5 +270,7 @@ const ISL: u32 = 550;
 const OSL: u32 = 128;
 /// Synthetic prompts of a run at most; ten times this would be gigabytes.
 const PROMPTS_MAX: usize = 1_000_000;
+const TEMPLATE_FORM: &str = "a {{column}} in the body (-b, --body-file), the URL or a header, as \
+                             in -b '{\"q\": \"{{question}}\"}'";
 const DATASET_FORM: &str =
     "[perf:]PATH[,KEY=VALUE]..., as in questions.jsonl,prompt=question,limit=500";

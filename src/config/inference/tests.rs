@@ -118,10 +118,16 @@ fn a_dataset_is_a_path_with_options_behind_it() {
     );
     assert_eq!(path, PathBuf::from("a,b.csv"));
     assert_eq!((options.format, options.limit), (Some(Format::Csv), Some(5)));
-    assert!(options.skips_bad_rows && !options.keeps_columns);
+    assert!(options.skips_bad_rows && !options.keeps_columns && !options.needs_no_prompt);
     let columns = [pair("prompt", "question"), pair("system", "sys"), pair("output_tokens", "max")];
     assert_eq!(options.columns, columns);
-    assert!(read("http://h/{{id}} --dataset q.csv").1.keeps_columns);
+    let keeps = |line| {
+        let options = read(line).1;
+        (options.keeps_columns, options.needs_no_prompt)
+    };
+    assert_eq!(keeps("http://h/{{id}} --dataset q.csv"), (true, true));
+    assert_eq!(keeps("http://h/ --api openai --dataset q.csv -H X-Id:{{id}}"), (true, false));
+    assert_eq!(keeps("http://h/{{id}} --api raw --dataset q.csv"), (true, false));
 }
 
 #[test]
@@ -182,6 +188,15 @@ fn every_wrong_value_is_named_with_what_is_allowed() {
         ("--dataset q --osl 5~2", "--osl", "one number"),
         ("-b {} --osl 5", "--osl", "beside a body"),
         ("--api template", "--api template", "--dataset"),
+        ("--api template --dataset q", "--api template", "{{column}}"),
+        ("--api template --dataset q -b x", "--api template", "{{column}}"),
+        ("--api template --dataset q -b {{a}} --temperature 1", "--temperature", "no meaning"),
+        ("--api raw --dataset q --max-output-tokens 5", "--max-output-tokens", "no meaning"),
+        ("--api openai-embeddings --osl 5", "--osl", "generates nothing"),
+        ("-b {} --extra-body {}", "--extra-body", "as it is"),
+        ("--osl 5 --max-output-tokens 5", "--osl", "exclude"),
+        ("--api openai-embeddings --goodput ttft:5ms", "ttft:5ms", "streamed"),
+        ("--no-stream --goodput tpot:5ms", "tpot:5ms", "streamed"),
         ("--api raw --model m", "--model", "--api raw"),
         ("--api openai-embeddings --stream", "--stream", "exclude"),
         ("-b {} --isl 5", "--isl", "synthetic"),
@@ -196,6 +211,15 @@ fn every_wrong_value_is_named_with_what_is_allowed() {
         assert!(text.contains(flag) && text.contains(says), "{line}: {text}");
         assert!(!text.contains('\n') && !text.contains("geheim"), "{line}: {text}");
     }
+}
+
+#[test]
+fn a_template_takes_made_up_prompts_too() {
+    let run = run("http://h/ --api template -b {{prompt}} --isl 9 -n 5");
+    let Prompts::Synthetic(synthetic) = run.prompts else { panic!("{:?}", run.prompts) };
+    assert_eq!((run.api, synthetic.isl, synthetic.osl), (Api::Template, Length::Fixed(9), None));
+    assert!(self::run("http://h/v1/embeddings --extra-body {\"dimensions\":3}").never_streams());
+    assert!(!self::run("http://h/v1 --no-stream --extra-body {\"stream\":true}").never_streams());
 }
 
 #[test]

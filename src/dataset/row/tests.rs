@@ -99,10 +99,7 @@ fn column_names_a_role_before_anything_is_guessed() {
         "prompt from `ask`, model from `lora`, temperature from `heat`, not used: prompt, messages"
     );
     let error = columns.sample(object(json!({"prompt": "x", "id": 1}))).unwrap_err();
-    assert_eq!(
-        error,
-        "has no prompt: its columns are prompt, id; say which one it is: --column prompt=NAME"
-    );
+    assert_eq!(error, "has no `ask`, which is to be its prompt; its columns are prompt, id");
 }
 
 #[test]
@@ -192,7 +189,8 @@ fn texts_of_a_table_may_hold_json() {
 
 #[test]
 fn rows_that_keep_their_columns_need_no_prompt() {
-    let options = ReadOptions { keeps_columns: true, ..ReadOptions::default() };
+    let options =
+        ReadOptions { keeps_columns: true, needs_no_prompt: true, ..ReadOptions::default() };
     let mut columns = Columns::new(&options).unwrap();
     let row = object(json!({"user_id": 7, "name": null}));
     let got = columns.sample(row.clone()).unwrap();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::{Meter, SIDE_TIMEOUT};
-use crate::api::{self, Api, Sampling};
+use crate::api::{self, Api};
 use crate::config::Config;
 use crate::config::inference::{Inference, Synthetic};
 use crate::dataset::{self, Length, Prompt, Sample, synthetic};
@@ -38,13 +38,8 @@ impl<'a> Counter<'a> {
     fn tokens_by_usage(&self, text: &str) -> Option<u32> {
         let run = self.run;
         let prompt = Prompt::Text(text.to_owned());
-        let sampling = Sampling {
-            stream: false,
-            max_tokens: Some(1),
-            min_tokens: None,
-            ..run.sampling.clone()
-        };
-        let body = api::body(run.api, &Sample { prompt, ..Sample::default() }, &sampling).ok()?;
+        let body = run.sampling.of_one_token();
+        let body = api::body(run.api, &Sample { prompt, ..Sample::default() }, &body).ok()?;
         let path = run.api.endpoint_path(&self.url.path).ok()?;
         let reply = self.side.post(&path, &serde_json::from_slice(&body).ok()?).ok()?;
         let answer = reply.json()?;
