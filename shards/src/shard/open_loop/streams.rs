@@ -1,5 +1,5 @@
-//! Streams of tokens that fall due as a Poisson process, in virtual time: every TTFT, gap and end is
-//! known to the nanosecond (the ground truths G9 and G17).
+//! Streams of tokens that fall due as a Poisson process, in virtual time: every TTFT, gap and end
+//! is known to the nanosecond (the ground truths G9 and G17).
 
 use super::super::answered::{DONE, HEAD, LAST_CHUNK, event, finish, reads_chats, token};
 use super::super::tests::{Setup, Totals};
