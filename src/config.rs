@@ -17,13 +17,14 @@ mod value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use loadgen_bench::InferenceConfig;
+use loadgen_bench::{InferenceConfig, Profile};
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::shard::WIRE_STAMPS_TLS;
 use loadgen_shards::tls::TlsOptions;
 
+use crate::api::Api;
 use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve, ServeInferenceFlags};
 use crate::cores::{self, CoreRequest, TimerRequest};
 use crate::error::{Error, shown};
@@ -259,15 +260,6 @@ impl Config {
             .any(|expression| expression.metric.is_of_answers())
             || goodput.iter().any(|goal| goal.figure.is_of_answers());
         let inference = Inference::from_cli(&flags, &urls, is_about_tokens)?;
-        if let (Some(goal), true) = (
-            goodput.iter().find(|goal| goal.figure.is_of_answers()),
-            inference.as_ref().is_some_and(Inference::never_streams),
-        ) {
-            return Err(Error::usage(format!(
-                "--goodput got `{}`, which only streamed answers have, and none is asked for",
-                goal.text()
-            )));
-        }
         let api_key = match inference {
             Some(_) => inference::api_key(flags.inference.api_key.as_deref())?,
             None => None,
@@ -336,6 +328,15 @@ impl Config {
 
     /// Load flags that are right alone and wrong together.
     fn check_load(&self) -> Result<(), Error> {
+        let of_answers = self.goodput.iter().find(|goal| goal.figure.is_of_answers());
+        if let Some(goal) = of_answers
+            && self.inference.as_ref().is_some_and(Inference::never_streams)
+        {
+            return Err(Error::usage(format!(
+                "--goodput got `{}`, which only streamed answers have, and none is asked for",
+                goal.text()
+            )));
+        }
         if let (Some(connections), Some(most)) = (self.connections, self.max_connections)
             && connections > most
         {
@@ -536,10 +537,15 @@ impl ServeConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             body_bytes: 100,
             delay_ns: 0,
-            inference: config.inference.as_ref().map(|run| InferenceConfig {
-                model: Some(run.sampling.model.clone().unwrap_or(EMBEDDED_MODEL.to_owned())),
-                seed: config.common.seed,
-                ..InferenceConfig::default()
+            inference: config.inference.as_ref().map(|run| {
+                let usual = InferenceConfig::default();
+                InferenceConfig {
+                    // The only one that has SGLang's own path.
+                    profile: if run.api == Api::Generate { Profile::Sglang } else { usual.profile },
+                    model: Some(run.sampling.model.clone().unwrap_or(EMBEDDED_MODEL.to_owned())),
+                    seed: config.common.seed,
+                    ..usual
+                }
             }),
         }
     }

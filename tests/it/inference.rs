@@ -417,6 +417,14 @@ fn the_length_of_prompts_is_calibrated_by_what_the_server_counts() {
 }
 
 #[test]
+fn without_a_url_the_embedded_endpoint_is_of_the_kind_that_is_asked() {
+    for api in ["openai", "openai-completions", "openai-embeddings", "sglang"] {
+        let words = format!("max-throughput -c 1 -n 3 --isl 20 --api {api}");
+        Run::new().words(&words).finish().expect_successes(3);
+    }
+}
+
+#[test]
 fn without_a_url_the_embedded_endpoint_answers_prompts() {
     let outcome = Run::new().words("max-throughput -c 2 -n 50 --isl 20 --osl 8").finish();
     outcome.expect_successes(50);
