@@ -7,25 +7,24 @@
 //! schema of `config.yaml`.
 
 mod arrivals;
+mod check;
 mod document;
 mod flags;
 pub mod inference;
 pub mod series;
+mod serve;
 pub mod unit;
 mod value;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use loadgen_bench::{InferenceConfig, Profile};
 use loadgen_shards::order::Order;
 use loadgen_shards::phase::{Overload, Timeouts};
 use loadgen_shards::reactor::EngineChoice;
-use loadgen_shards::shard::WIRE_STAMPS_TLS;
 use loadgen_shards::tls::TlsOptions;
 
-use crate::api::Api;
-use crate::cli::{Common, Load, LoadCommand, LoadFlags, Serve, ServeInferenceFlags};
+use crate::cli::{Common, Load, LoadCommand, LoadFlags};
 use crate::cores::{self, CoreRequest, TimerRequest};
 use crate::error::{Error, shown};
 use crate::expression::{Expression, RequestGoal};
@@ -37,6 +36,7 @@ use value::{Duration, each, optional, parse, positive_count};
 pub use arrivals::{Arrivals, RampKind, RateShape};
 pub use document::{order_text, overload_text, to_yaml};
 pub use flags::{flags, rate_flags};
+pub use serve::ServeConfig;
 
 /// A load command, typed.
 #[derive(Clone, Debug)]
@@ -218,21 +218,6 @@ pub struct ConnectTo {
     pub address_port: Option<u16>,
 }
 
-/// `serve`, typed.
-#[derive(Clone, Debug)]
-pub struct ServeConfig {
-    /// The flags of every command.
-    pub common: CommonConfig,
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// Bytes of each response body.
-    pub body_bytes: usize,
-    /// Time between a request and its response, ns.
-    pub delay_ns: u64,
-    /// What the paths of an inference API answer; `None`: what every path does.
-    pub inference: Option<InferenceConfig>,
-}
-
 impl Config {
     /// Types what was typed.
     pub fn from_cli(load: Load) -> Result<Config, Error> {
@@ -260,6 +245,15 @@ impl Config {
             .any(|expression| expression.metric.is_of_answers())
             || goodput.iter().any(|goal| goal.figure.is_of_answers());
         let inference = Inference::from_cli(&flags, &urls, is_about_tokens)?;
+        if let (Some(goal), true) = (
+            goodput.iter().find(|goal| goal.figure.is_of_answers()),
+            inference.as_ref().is_some_and(Inference::never_streams),
+        ) {
+            return Err(Error::usage(format!(
+                "--goodput got `{}`, which only streamed answers have, and none is asked for",
+                goal.text()
+            )));
+        }
         let api_key = match inference {
             Some(_) => inference::api_key(flags.inference.api_key.as_deref())?,
             None => None,
@@ -301,6 +295,7 @@ impl Config {
             timeouts: Timeouts {
                 request_ns: time("--timeout", &flags.timeout, 0)?,
                 connect_ns: time("--connect-timeout", &flags.connect_timeout, CONNECT_TIMEOUT_NS)?,
+                ttft_ns: time("--ttft-timeout", &flags.ttft_timeout, 0)?,
                 idle_ns: time("--idle-timeout", &flags.idle_timeout, 0)?,
             },
             drain_timeout_ns: time("--drain-timeout", &flags.drain_timeout, drain_timeout_ns)?,
@@ -326,112 +321,9 @@ impl Config {
         Ok(config)
     }
 
-    /// Load flags that are right alone and wrong together.
-    fn check_load(&self) -> Result<(), Error> {
-        let of_answers = self.goodput.iter().find(|goal| goal.figure.is_of_answers());
-        if let Some(goal) = of_answers
-            && self.inference.as_ref().is_some_and(Inference::never_streams)
-        {
-            return Err(Error::usage(format!(
-                "--goodput got `{}`, which only streamed answers have, and none is asked for",
-                goal.text()
-            )));
-        }
-        if let (Some(connections), Some(most)) = (self.connections, self.max_connections)
-            && connections > most
-        {
-            return Err(Error::usage(format!(
-                "-c got `{connections}`, which is above --max-connections {most}; allowed: 1 to \
-                 {most}"
-            )));
-        }
-        if self.records != Keep::Nothing && self.common.report_dir == ReportDir::None {
-            return Err(Error::usage(
-                "--records and --report-dir none exclude each other: records are a file there",
-            ));
-        }
-        let samples = self.urls.len().max(1);
-        let is_urls = self.inference.is_none() && self.targets.is_none();
-        if let Order::Single(index) = self.order
-            && is_urls
-            && index as usize >= samples
-        {
-            return Err(Error::value(
-                "--order",
-                &format!("single={index}"),
-                &format!("single=0 to single={}, as there are {samples} URLs", samples - 1),
-            ));
-        }
-        let flags = [("--slo", &self.slo), ("--fail-if", &self.fail_if)];
-        for (flag, list) in flags.into_iter().chain([("--abort-if", &self.abort_if)]) {
-            for expression in list {
-                let needs = if self.arrivals.is_none() && expression.needs_schedule() {
-                    "a schedule, which a closed loop does not have; allowed with poisson, \
-                     constant and gamma"
-                } else if self.goodput.is_empty() && expression.metric.needs_goodput() {
-                    "to know what is good: --goodput 'latency:50ms'"
-                } else {
-                    continue;
-                };
-                let text = shown(&expression.text);
-                return Err(Error::usage(format!("{flag} got `{text}`, which needs {needs}")));
-            }
-        }
-        Ok(())
-    }
-
     /// Whether the endpoint in this process is loaded.
     pub fn is_embedded(&self) -> bool {
         self.urls.is_empty() && self.targets.is_none()
-    }
-
-    /// Where it goes: what is right alone and wrong together.
-    fn check_transport(&self) -> Result<(), Error> {
-        if self.wire_stamps.is_some() && self.urls.iter().any(|url| url.is_https) {
-            return Err(Error::usage(WIRE_STAMPS_TLS));
-        }
-        let is_embedded = self.is_embedded();
-        if self.targets.is_some() {
-            let has_body = self.request.body.is_some() || self.request.body_file.is_some();
-            let given = [
-                ("a URL", !self.urls.is_empty()),
-                ("-m (--method)", self.request.method.is_some()),
-                ("a body (-b, --body-file)", has_body),
-            ];
-            if let Some((other, _)) = given.iter().find(|(_, is_given)| *is_given) {
-                return Err(Error::usage(format!(
-                    "--targets and {other} exclude each other: each target names its own"
-                )));
-            }
-        }
-        let redirects = [
-            ("--connect-to", !self.connect_to.is_empty()),
-            ("--unix-socket", self.unix_socket.is_some()),
-            ("--source-ip", self.source_ip.is_some()),
-        ];
-        let given: Vec<&str> =
-            redirects.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
-        if let (true, Some(flag)) = (is_embedded, given.first()) {
-            return Err(Error::usage(format!(
-                "{flag} needs a URL; without one the embedded endpoint is loaded"
-            )));
-        }
-        if self.unix_socket.is_some() && given.len() > 1 {
-            let other = if given[0] == "--unix-socket" { given[1] } else { given[0] };
-            return Err(Error::usage(format!(
-                "--unix-socket and {other} exclude each other; give one of them"
-            )));
-        }
-        if let Some(path) = self.unix_socket.as_deref()
-            && path.as_os_str().len() > UNIX_PATH_BYTES_MAX
-        {
-            return Err(Error::value(
-                "--unix-socket",
-                &path.to_string_lossy(),
-                "a path of at most 107 bytes",
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -529,61 +421,6 @@ impl CommonConfig {
     }
 }
 
-impl ServeConfig {
-    /// The endpoint that runs in the process of a load without URL.
-    pub fn embedded(config: &Config) -> ServeConfig {
-        ServeConfig {
-            common: config.common.clone(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            body_bytes: 100,
-            delay_ns: 0,
-            inference: config.inference.as_ref().map(|run| {
-                let usual = InferenceConfig::default();
-                InferenceConfig {
-                    // The only one that has SGLang's own path.
-                    profile: if run.api == Api::Generate { Profile::Sglang } else { usual.profile },
-                    model: Some(run.sampling.model.clone().unwrap_or(EMBEDDED_MODEL.to_owned())),
-                    seed: config.common.seed,
-                    ..usual
-                }
-            }),
-        }
-    }
-
-    /// Types what was typed.
-    pub fn from_cli(serve: Serve) -> Result<ServeConfig, Error> {
-        let Serve { flags, common } = serve;
-        let listen = flags.listen.as_deref().unwrap_or(LISTEN);
-        let size = flags.body_bytes.as_deref().unwrap_or("100");
-        let delay = flags.delay.as_deref().unwrap_or("0");
-        let common = CommonConfig::from_cli(common)?;
-        Ok(ServeConfig {
-            inference: Some(inference_served(&flags.inference, common.seed)?),
-            common,
-            listen: parse("--listen", listen, LISTEN_FORM, |text| text.parse().ok())?,
-            body_bytes: parse(
-                "--body-bytes",
-                size,
-                &format!("{}, at most 1GiB", unit::SIZE_FORM),
-                |text| {
-                    unit::bytes(text).filter(|bytes| *bytes <= 1 << 30).map(|bytes| bytes as usize)
-                },
-            )?,
-            delay_ns: parse("--delay", delay, unit::TIME_FORM, unit::time_ns)?,
-        })
-    }
-}
-
-/// The inference paths of `serve`.
-fn inference_served(flags: &ServeInferenceFlags, seed: u64) -> Result<InferenceConfig, Error> {
-    let mut config = InferenceConfig { crlf: flags.crlf, seed, ..InferenceConfig::default() };
-    for (flag, text) in flags.given() {
-        let set = config.set(flag, text).expect("each flag of serve is one of the endpoint's");
-        set.map_err(|form| Error::value(flag, text, form))?;
-    }
-    Ok(config)
-}
-
 impl RequestShape {
     fn from_cli(
         flags: LoadFlags,
@@ -624,13 +461,6 @@ const DRAIN_TIMEOUT_NS: u64 = 30 * unit::NS_PER_S;
 /// Answers of models take their time.
 const INFERENCE_DRAIN_TIMEOUT_NS: u64 = 240 * unit::NS_PER_S;
 const SEED: u64 = 42;
-/// The model of the endpoint that is embedded in a load.
-const EMBEDDED_MODEL: &str = "embedded";
-const LISTEN: &str = "127.0.0.1:8080";
-/// `sun_path` of a unix socket address, less its final NUL.
-const UNIX_PATH_BYTES_MAX: usize = 107;
-const LISTEN_FORM: &str =
-    "ADDR:PORT with a numeric address, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080";
 
 #[cfg(test)]
 mod tests;

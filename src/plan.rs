@@ -11,10 +11,11 @@ mod phases;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use loadgen_shards::order::Order;
-use loadgen_shards::phase::{Overload, PhaseKind, Timeouts, Wait};
+use loadgen_shards::phase::{Goals, Overload, PhaseKind, Timeouts, Wait};
 use loadgen_shards::query::{Address, RequestTable, Target};
 use loadgen_shards::reactor::EngineChoice;
 use loadgen_shards::schedule::SchedulePlan;
@@ -22,9 +23,10 @@ use loadgen_shards::schedule::SchedulePlan;
 use crate::config::{self, Config, Keep, Precision, RateShape, ReportDir, ServeConfig, series};
 use crate::cores::{self, Choice, CoreRequest, EndpointCores, Host, Need, Timer};
 use crate::error::Error;
-use crate::expression::{Expression, RequestGoal};
+use crate::expression::{Expression, RequestFigure, RequestGoal};
 use crate::number::counted;
 use crate::request::{self, secret::Secrets};
+use crate::tokenizer::Tokenizer;
 use connections::{Connections, Cost};
 
 pub use inference::{Asked, AskedRows, Inference, prompts_wanted};
@@ -112,6 +114,8 @@ pub struct Plan {
     pub abort_all_failed_ns: u64,
     /// What is kept of each query.
     pub records: Keep,
+    /// Counts the tokens of answers after the run, where the endpoint has not.
+    pub output_tokenizer: Option<Arc<Tokenizer>>,
     /// Where files go; `None`: nowhere.
     pub report_dir: Option<PathBuf>,
     /// The target is the endpoint embedded in this process.
@@ -253,11 +257,28 @@ impl Plan {
             abort_if: config.abort_if.clone(),
             abort_all_failed_ns: if config.abort_if.is_empty() { ABORT_ALL_FAILED_NS } else { 0 },
             records: config.records,
+            output_tokenizer: asked.and_then(|asked| inference::output_tokenizer(&config, asked)),
             report_dir,
             is_embedded,
             notices,
             config,
         })
+    }
+
+    /// What a good query keeps, as the shards check it; `None`: none is counted.
+    pub fn goals(&self) -> Option<Goals> {
+        let mut goals = Goals::NONE;
+        for goal in &self.goodput {
+            match goal.figure {
+                RequestFigure::Latency => goals.latency_ns = goal.at_most_ns,
+                RequestFigure::Service => goals.service_ns = goal.at_most_ns,
+                RequestFigure::Ttfb => goals.ttfb_ns = goal.at_most_ns,
+                RequestFigure::Ttft => goals.ttft_ns = goal.at_most_ns,
+                RequestFigure::ServiceTtft => goals.service_ttft_ns = goal.at_most_ns,
+                RequestFigure::Tpot => goals.tpot_ns = goal.at_most_ns,
+            }
+        }
+        (!self.goodput.is_empty()).then_some(goals)
     }
 
     /// Which requests of the table a phase sends.

@@ -318,11 +318,12 @@ fn text(facts: &Facts) -> String {
         Some(model) if facts.models.len() != 1 => format!(" --model {model}"),
         _ => String::new(),
     };
+    // A root alone would be plain HTTP.
+    let api = format!(" --api {}", facts.api);
     let next = match is_good {
-        true => format!(
-            "  next      loadgen-uring concurrency {} -c 8 -n 100 --api {}{model}\n",
-            facts.url, facts.api
-        ),
+        true => {
+            format!("  next      loadgen-uring concurrency {} -c 8 -n 100{api}{model}\n", facts.url)
+        }
         false => String::new(),
     };
     format!("{verdict}\n\n{text}{next}")

@@ -1,9 +1,11 @@
-//! `requests.jsonl`: one line for each query that has ended, written by a thread of its own while
-//! the load runs.
+//! What shards tell of single queries, taken by a thread of its own while the load runs:
+//! `requests.jsonl`, one line for each query that has ended, and the texts that wait to be counted.
 //!
 //! The keys are those of the interface: instants in ns of CLOCK_MONOTONIC, what is not known is
 //! null. A success has a latency, a failure has a kind in its place. Secrets that the endpoint
 //! echoes are masked.
+
+mod outputs;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,7 +21,9 @@ use loadgen_shards::recorder::Tpot;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::config::Keep;
 use crate::plan::Plan;
+pub use outputs::Uncounted;
 
 /// The thread that writes records.
 #[derive(Debug)]
@@ -29,18 +33,24 @@ pub struct Records {
 }
 
 /// What it has done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Written {
-    /// Lines in the file.
-    pub lines: u64,
-    /// Why some are missing; `None`: none are that reached the writer.
+    /// Why something is missing; `None`: nothing is that reached the writer.
     pub error: Option<String>,
+    /// What waits to be counted.
+    pub uncounted: Option<Uncounted>,
 }
 
 impl Records {
-    /// Begins a file at `path`, fed by the shards' `sources` in their order.
-    pub fn start(path: &Path, plan: Arc<Plan>, sources: Vec<RecordSource>) -> io::Result<Records> {
-        let file = File::create(path)?;
+    /// Takes what the shards' `sources` bring, in their order: lines for a file at `path`, and
+    /// answers to count.
+    pub fn start(
+        path: Option<&Path>,
+        uncounted: Option<Uncounted>,
+        plan: Arc<Plan>,
+        sources: Vec<RecordSource>,
+    ) -> io::Result<Records> {
+        let file = path.map(File::create).transpose()?;
         let is_over = Arc::new(AtomicBool::new(false));
         let is_told = Arc::clone(&is_over);
         let writer = Writer {
@@ -48,8 +58,8 @@ impl Records {
             run: loadgen_shards::sys::time::realtime_ns(),
             plan,
             sources,
-            out: BufWriter::with_capacity(OUT_BYTES, file),
-            written: Written::default(),
+            out: file.map(|file| BufWriter::with_capacity(OUT_BYTES, file)),
+            written: Written { error: None, uncounted },
         };
         let thread = std::thread::Builder::new().name("records".to_owned());
         let thread = thread.spawn(move || writer.run(&is_told))?;
@@ -60,7 +70,7 @@ impl Records {
     pub fn finish(self) -> Written {
         self.is_over.store(true, Ordering::Release);
         self.thread.join().unwrap_or_else(|_| Written {
-            lines: 0,
+            uncounted: None,
             error: Some("the writer of records failed; this is a bug of loadgen-uring".to_owned()),
         })
     }
@@ -72,7 +82,7 @@ struct Writer {
     /// Begins every id of this run.
     run: u64,
     sources: Vec<RecordSource>,
-    out: BufWriter<File>,
+    out: Option<BufWriter<File>>,
     written: Written,
 }
 
@@ -89,7 +99,9 @@ impl Writer {
                 std::thread::sleep(POLL);
             }
         }
-        if let Err(error) = self.out.flush().and_then(|()| self.out.get_ref().sync_all()) {
+        if let Some(mut out) = self.out.take()
+            && let Err(error) = out.flush().and_then(|()| out.get_ref().sync_all())
+        {
             self.failed(&error);
         }
         self.written
@@ -101,9 +113,8 @@ impl Writer {
         for shard in 0..self.sources.len() {
             while let Some(mut record) = self.sources[shard].take() {
                 count += 1;
-                match self.write(shard, &record) {
-                    Ok(()) => self.written.lines += 1,
-                    Err(error) => self.failed(&error),
+                if let Err(error) = self.write(shard, &record) {
+                    self.failed(&error);
                 }
                 if let Some(text) = record.text.take() {
                     self.sources[shard].give_back(text);
@@ -122,14 +133,19 @@ impl Writer {
         if self.written.error.is_some() {
             return Ok(());
         }
+        if let Some(uncounted) = &mut self.written.uncounted {
+            uncounted.keep(record)?;
+        }
+        let Some(out) = &mut self.out else { return Ok(()) };
         let mask = |text: &str| self.plan.secrets.masked(text);
         let mut line = Line::of(record, shard);
+        let request = &self.plan.table.requests[record.request as usize];
+        line.isl = line.isl.or((request.prompt_tokens > 0).then_some(request.prompt_tokens));
         line.query_id =
             format!("{:016x}{:04x}{:012x}", self.run, record.phase as u16, record.position);
         line.phase = self.names.get(record.phase as usize).map_or("", String::as_str);
-        if let Some(text) = &record.text {
+        if let (Some(text), Keep::Texts) = (&record.text, self.plan.records) {
             let table = &self.plan.table;
-            let request = &table.requests[record.request as usize];
             line.texts = Some(Texts {
                 prompt: masked_value(prompt_of(&table.arena[request.range.clone()]), &mask),
                 output: mask(&text.visible),
@@ -137,8 +153,8 @@ impl Writer {
                 chunk_ns: instants(record.facts.first_token_ns, &text.gaps_ns),
             });
         }
-        serde_json::to_writer(&mut self.out, &line)?;
-        self.out.write_all(b"\n")
+        serde_json::to_writer(&mut *out, &line)?;
+        out.write_all(b"\n")
     }
 }
 
@@ -311,6 +327,7 @@ mod tests {
                 finish: FinishReason::Stop,
                 ..AnswerFacts::default()
             },
+            is_uncounted: false,
             text: None,
         }
     }

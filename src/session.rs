@@ -20,11 +20,11 @@ use loadgen_shards::limits::{
 };
 use loadgen_shards::order::SampleOrder;
 use loadgen_shards::phase::{
-    Command, FitSample, Goals, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
+    Command, FitSample, Live, Message, Pattern, PhasePlan, Positions, Ready, Rest, Source,
     TimerPhase, Wait,
 };
 use loadgen_shards::reactor::EngineReport;
-use loadgen_shards::record::{RecordSink, RecordSource, record_path};
+use loadgen_shards::record::{RecordSink, RecordSource, Wanted, record_path};
 use loadgen_shards::recorder::Recording;
 use loadgen_shards::schedule::{Schedule, SchedulePlan, hash_of};
 use loadgen_shards::shard::{self, Link, ShardPlan};
@@ -39,7 +39,6 @@ use crate::config::Precision;
 use crate::cores::Timer;
 use crate::courtesy::make_way;
 use crate::error::Error;
-use crate::expression::{RequestFigure, RequestGoal};
 use crate::plan::{Phase, Plan};
 use crate::snapshot::{ClockFacts, Conditions, PhaseTotals, Segments, Snapshot, State, StealMeter};
 use crate::trust;
@@ -125,7 +124,7 @@ impl Session {
                 records: None,
             };
             let shard_plan = shard_plan(&plan, index, provisional);
-            let (sink, source) = record_path_of(plan.records, &shard_plan).unzip();
+            let (sink, source) = record_path_of(&plan, &shard_plan).unzip();
             records.extend(source);
             let thread = shard::spawn(shard_plan, Link { records: sink, ..link })
                 .map_err(|error| Error::setup(format!("cannot start a thread: {error}")))?;
@@ -682,20 +681,23 @@ fn shard_plan(plan: &Plan, index: u32, clock: Calibration) -> ShardPlan {
         timeouts: plan.timeouts,
         keepalive: plan.keepalive,
         accept_status: plan.accept_status,
-        goals: (!plan.goodput.is_empty()).then(|| goals(&plan.goodput)),
+        goals: plan.goals(),
         clock,
         wire_stamps: plan.wire_stamps,
     }
 }
 
-/// The path of a shard's records, if any are kept.
-fn record_path_of(keep: Keep, shard: &ShardPlan) -> Option<(RecordSink, RecordSource)> {
+/// The path of a shard's records, if any are wanted.
+fn record_path_of(plan: &Plan, shard: &ShardPlan) -> Option<(RecordSink, RecordSource)> {
+    let wanted = match (plan.records, plan.output_tokenizer.is_some()) {
+        (Keep::Nothing, false) => return None,
+        (Keep::Nothing, true) => Wanted::Uncounted,
+        (Keep::Facts, false) => Wanted::Every,
+        (Keep::Facts, true) => Wanted::EveryAndUncounted,
+        (Keep::Texts, _) => Wanted::EveryWithTexts,
+    };
     let slots = shard.slots_per_target as usize * shard.table.targets.len();
-    match keep {
-        Keep::Nothing => None,
-        Keep::Facts => Some(record_path(RECORD_RING_ENTRIES, 0)),
-        Keep::Texts => Some(record_path(RECORD_RING_ENTRIES, RECORD_TEXTS_LEAST.max(2 * slots))),
-    }
+    Some(record_path(wanted, RECORD_RING_ENTRIES, RECORD_TEXTS_LEAST.max(2 * slots)))
 }
 
 /// The cores that must not be disturbed: of the shards and of the timer.
@@ -705,22 +707,6 @@ fn busy_cores(plan: &Plan) -> Vec<usize> {
         Timer::Inline | Timer::Hybrid | Timer::Sleep => None,
     };
     plan.cores.iter().copied().chain(timer).collect()
-}
-
-/// The goals of a query, as the shards check them.
-fn goals(list: &[RequestGoal]) -> Goals {
-    let mut goals = Goals::NONE;
-    for goal in list {
-        match goal.figure {
-            RequestFigure::Latency => goals.latency_ns = goal.at_most_ns,
-            RequestFigure::Service => goals.service_ns = goal.at_most_ns,
-            RequestFigure::Ttfb => goals.ttfb_ns = goal.at_most_ns,
-            RequestFigure::Ttft => goals.ttft_ns = goal.at_most_ns,
-            RequestFigure::ServiceTtft => goals.service_ttft_ns = goal.at_most_ns,
-            RequestFigure::Tpot => goals.tpot_ns = goal.at_most_ns,
-        }
-    }
-    goals
 }
 
 /// The part of `total` that shard `index` of `shards` gets: equal, the first ones one more.

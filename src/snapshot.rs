@@ -20,7 +20,6 @@ use loadgen_shards::recorder::{Counters, Recording};
 
 use crate::request::secret::Secrets;
 
-#[expect(unused_imports, reason = "filled by the token counting after a run")]
 pub use answers::CountedOutput;
 pub use answers::{Answers, InferenceFacts};
 pub use batches::{Batch, Batches};

@@ -16,6 +16,12 @@ pub struct Tokenizer {
     name: String,
 }
 
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 enum Model {
     Builtin(&'static bpe_openai::Tokenizer),
     File(Box<tokenizers::Tokenizer>),

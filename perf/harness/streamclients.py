@@ -5,6 +5,7 @@ reports of them, its own count and its errors.
 """
 import collections
 import json
+import math
 import os
 import shutil
 
@@ -13,7 +14,9 @@ from .measure import core_list
 from .openclients import UNTRUSTED, dig
 from .servers import BUILD
 
-Load = collections.namedtuple('Load', 'port connections seconds cores chunks folder')
+# is_exact: instants of single requests are compared, not the buckets of a histogram.
+Load = collections.namedtuple('Load', 'port connections seconds cores chunks folder is_exact',
+                              defaults=[False])
 # command(load); read(load, stdout) -> columns; passes: statuses of a run that counts.
 Client = collections.namedtuple('Client', 'command read passes', defaults=[(0,)])
 
@@ -67,17 +70,32 @@ def product(*flags):
                 '-d', f'{load.seconds}s', '--model', MODEL, '--isl', str(PROMPT_WORDS),
                 '--osl', str(load.chunks), '--prompts', str(OWN_PROMPTS), '--tokenizer', 'none',
                 '--no-preflight',
-                '--cores', core_list(load.cores), *flags, '--json', '-q', '--report-dir', 'none']
+                '--cores', core_list(load.cores), *flags, '--json', '-q',
+                *(['--records', '--report-dir', in_folder(load, 'ours')] if load.is_exact else
+                  ['--report-dir', 'none'])]
     return command
 
 
-def read_product(_load, text):
+def read_product(load, text):
     result = json.loads(text)
+    exact = exact_ttft(in_folder(load, 'ours/requests.jsonl')) if load.is_exact else {}
     return {'own_count': result['counters']['total_samples_completed'],
             'own_errors': result['counters']['total_samples_failed'],
             'trust': dig(result, 'trust', 'verdict'),
             **figures(1e-3, 'ttft', lambda key: dig(result, 'ttft', 'percentiles', key)),
-            **figures(1e-3, 'gap', lambda key: dig(result, 'chunk_delta', 'percentiles', key))}
+            **figures(1e-3, 'gap', lambda key: dig(result, 'chunk_delta', 'percentiles', key)),
+            **exact}
+
+
+def exact_ttft(path):
+    """The percentiles of the single requests: a bucket of the histogram is up to 0.1 % wide, which
+    at 50 ms is as much as the error that is looked for."""
+    with open(path) as file:
+        ttft = sorted(line['ttft_ns'] for line in map(json.loads, file)
+                      if line['phase'] == 'performance' and line['ttft_ns'] is not None)
+    rank = {'50.0': 0.5, '99.0': 0.99}
+    return figures(1e-3, 'ttft', lambda key:
+                   ttft[max(0, math.ceil(rank[key] * len(ttft)) - 1)] if ttft else None)
 
 
 def figures(unit_us, name, percentile):

@@ -105,7 +105,7 @@ def run(cell, client, options):
         'seconds': options.seconds}
     with tempfile.TemporaryDirectory(prefix='perf-', dir=shared_memory()) as folder:
         load = Load(options.port, streams, options.seconds, options.client_cores,
-                    pace.chunks, folder)
+                    pace.chunks, folder, name == 'own')
         if client in RIVALS:
             prepare(load)
         flags = [*pace.flags, '-n', str(pace.chunks)]

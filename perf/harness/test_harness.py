@@ -497,7 +497,8 @@ class StreamReaders(unittest.TestCase):
         text = json.dumps({'counters': {'total_samples_completed': 9, 'total_samples_failed': 1},
                            'ttft': {'percentiles': {'50.0': 50_010_000, '99.0': None}},
                            'trust': {'verdict': 'warn'}})
-        self.assertEqual(read(None, text), {
+        load = streamclients.Load(1, 16, 4, [0], 16, '/nowhere')
+        self.assertEqual(read(load, text), {
             'own_count': 9, 'own_errors': 1, 'trust': 'warn', 'ttft_p50_us': 50_010,
             'ttft_p99_us': None, 'gap_p50_us': None, 'gap_p99_us': None})
 
@@ -681,6 +682,20 @@ class StreamPlans(unittest.TestCase):
                       '--prompts 64 --tokenizer none --no-preflight --cores 2,3 --spin ', text)
         engine = streamclients.CLIENTS['uring'].command(load)
         self.assertEqual(engine[1:], ['uring', *'-c 256 -d 5 -p 9 -r chat'.split()])
+
+    def test_exact_times_to_the_first_token_are_those_of_single_requests(self):
+        with tempfile.TemporaryDirectory() as folder:
+            load = streamclients.Load(9, 4, 5, [0], 64, folder, True)
+            command = streamclients.CLIENTS[streamclients.OURS].command(load)
+            self.assertIn('--records', command)
+            os.mkdir(os.path.join(folder, 'ours'))
+            with open(os.path.join(folder, 'ours/requests.jsonl'), 'w') as file:
+                for phase, ttft in [('performance', 3000), ('performance', 1000), ('warmup', 1),
+                                    ('performance', 2000), ('performance', None)]:
+                    file.write(json.dumps({'phase': phase, 'ttft_ns': ttft}) + '\n')
+            counters = {'total_samples_completed': 3, 'total_samples_failed': 1}
+            said = streamclients.read_product(load, json.dumps({'counters': counters}))
+            self.assertEqual((said['ttft_p50_us'], said['ttft_p99_us']), (2.0, 3.0))
 
     def test_both_studies_are_modes_with_a_length_of_their_own(self):
         self.assertEqual(study.loop_of(parse(['streaming'])), streams)

@@ -30,6 +30,8 @@ pub struct Record {
     pub body_bytes: u64,
     /// What its answer was like; [`AnswerFacts::default`] where nobody looked.
     pub facts: AnswerFacts,
+    /// It is a success of its phase, and the endpoint has not told the tokens of its answer.
+    pub is_uncounted: bool,
     /// Texts, if they are kept.
     pub text: Option<Box<RecordText>>,
 }
@@ -45,44 +47,89 @@ pub struct RecordText {
     pub gaps_ns: Vec<u64>,
 }
 
+/// Which queries are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those whose answers are uncounted, with their texts, so that they can be counted.
+    Uncounted,
+    /// Every one; of those whose answers are uncounted the texts too.
+    EveryAndUncounted,
+    /// Every one.
+    Every,
+    /// Every one, with its texts.
+    EveryWithTexts,
+}
+
+impl Wanted {
+    /// Whether texts go along with some.
+    pub fn has_texts(self) -> bool {
+        self != Wanted::Every
+    }
+
+    fn has(self, is_uncounted: bool) -> bool {
+        self != Wanted::Uncounted || is_uncounted
+    }
+
+    fn has_text(self, is_uncounted: bool) -> bool {
+        match self {
+            Wanted::Uncounted | Wanted::EveryAndUncounted => is_uncounted,
+            Wanted::Every => false,
+            Wanted::EveryWithTexts => true,
+        }
+    }
+}
+
 /// The end of a shard.
 #[derive(Debug)]
 pub struct RecordSink {
+    wanted: Wanted,
     records: Producer<Record>,
-    /// Empty buffers; `None`: texts are not kept.
-    texts: Option<Consumer<Box<RecordText>>>,
+    /// Empty buffers.
+    texts: Consumer<Box<RecordText>>,
+}
+
+/// A place for a record on its way.
+#[derive(Debug)]
+pub enum Place {
+    /// Nobody wants it.
+    Unwanted,
+    /// No buffer is free for its texts: it is dropped.
+    Missing,
+    /// It is wanted, with texts in this buffer or without.
+    Free(Option<Box<RecordText>>),
 }
 
 /// The end of the writer.
 #[derive(Debug)]
 pub struct RecordSource {
     records: Consumer<Record>,
-    texts: Option<Producer<Box<RecordText>>>,
+    texts: Producer<Box<RecordText>>,
 }
 
-/// Both ends of the path of one shard: room for `records` of them, and `texts` buffers (0: none are
-/// kept).
-pub fn record_path(records: usize, texts: usize) -> (RecordSink, RecordSource) {
+/// Both ends of the path of one shard: room for `records` of them, and `texts` buffers where texts
+/// are wanted.
+pub fn record_path(wanted: Wanted, records: usize, texts: usize) -> (RecordSink, RecordSource) {
     let (record_sink, record_source) = RingBuffer::new(records);
+    let texts = if wanted.has_texts() { texts } else { 0 };
     let (mut text_sink, text_source) = RingBuffer::new(texts.max(1));
     for _ in 0..texts {
         text_sink.push(Box::default()).expect("the ring has room for all of them");
     }
-    let sink = RecordSink { records: record_sink, texts: (texts > 0).then_some(text_source) };
-    let source = RecordSource { records: record_source, texts: (texts > 0).then_some(text_sink) };
-    (sink, source)
+    let sink = RecordSink { wanted, records: record_sink, texts: text_source };
+    (sink, RecordSource { records: record_source, texts: text_sink })
 }
 
 impl RecordSink {
-    /// Whether texts go along.
-    pub fn keeps_texts(&self) -> bool {
-        self.texts.is_some()
-    }
-
-    /// An empty buffer for the texts of a record; `None`: none is free, and the record is to be
-    /// dropped.
-    pub fn text(&mut self) -> Option<Box<RecordText>> {
-        self.texts.as_mut()?.pop().ok()
+    /// A place for the record of a query.
+    pub fn place(&mut self, is_uncounted: bool) -> Place {
+        match (self.wanted.has(is_uncounted), self.wanted.has_text(is_uncounted)) {
+            (false, _) => Place::Unwanted,
+            (true, false) => Place::Free(None),
+            (true, true) => match self.texts.pop() {
+                Ok(text) => Place::Free(Some(text)),
+                Err(_) => Place::Missing,
+            },
+        }
     }
 
     /// Sends a record. False: there was no room.
@@ -100,14 +147,18 @@ impl RecordSource {
     /// Gives the buffers of a record back.
     pub fn give_back(&mut self, mut text: Box<RecordText>) {
         text.visible.clear();
+        text.visible.shrink_to(TEXT_BYTES_KEPT);
         text.hidden.clear();
+        text.hidden.shrink_to(TEXT_BYTES_KEPT);
         text.gaps_ns.clear();
-        if let Some(texts) = &mut self.texts {
-            // There is room for all that there are.
-            let _ = texts.push(text);
-        }
+        text.gaps_ns.shrink_to(TEXT_BYTES_KEPT / size_of::<u64>());
+        // There is room for all that there are.
+        let _ = self.texts.push(text);
     }
 }
+
+/// Room that a buffer keeps from one record to the next: there are a thousand and more of them.
+const TEXT_BYTES_KEPT: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -124,14 +175,15 @@ mod tests {
             failure: None,
             body_bytes: 0,
             facts: AnswerFacts::default(),
+            is_uncounted: false,
             text: None,
         }
     }
 
     #[test]
     fn what_finds_no_room_is_refused_and_the_rest_comes_in_order() {
-        let (mut sink, mut source) = record_path(2, 0);
-        assert!(!sink.keeps_texts());
+        let (mut sink, mut source) = record_path(Wanted::Every, 2, 0);
+        assert!(matches!(sink.place(true), Place::Free(None)));
         assert_eq!([0, 1, 2].map(|position| sink.put(record(position))), [true, true, false]);
         assert_eq!(source.take().map(|record| record.position), Some(0));
         assert!(sink.put(record(3)));
@@ -141,14 +193,45 @@ mod tests {
 
     #[test]
     fn buffers_of_texts_go_round_empty() {
-        let (mut sink, mut source) = record_path(4, 1);
-        let mut text = sink.text().expect("one is free");
+        let (mut sink, mut source) = record_path(Wanted::EveryWithTexts, 4, 1);
+        let Place::Free(Some(mut text)) = sink.place(false) else { panic!("one is free") };
         text.visible.push_str("abc");
-        assert!(sink.text().is_none(), "there is one only");
+        assert!(matches!(sink.place(false), Place::Missing), "there is one only");
         assert!(sink.put(Record { text: Some(text), ..record(0) }));
         let text = source.take().and_then(|record| record.text).expect("sent along");
         assert_eq!(text.visible, "abc");
         source.give_back(text);
-        assert_eq!(sink.text().expect("back again").visible, "");
+        let Place::Free(Some(text)) = sink.place(false) else { panic!("back again") };
+        assert_eq!(text.visible, "");
+    }
+
+    #[test]
+    fn what_is_wanted_decides_over_place_and_text() {
+        for (wanted, counted, uncounted) in [
+            (Wanted::Uncounted, None, Some(true)),
+            (Wanted::EveryAndUncounted, Some(false), Some(true)),
+            (Wanted::Every, Some(false), Some(false)),
+            (Wanted::EveryWithTexts, Some(true), Some(true)),
+        ] {
+            let (mut sink, _source) = record_path(wanted, 1, 2);
+            let mut place = |is_uncounted| match sink.place(is_uncounted) {
+                Place::Free(text) => Some(text.is_some()),
+                Place::Unwanted | Place::Missing => None,
+            };
+            assert_eq!((place(false), place(true)), (counted, uncounted), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn buffers_of_long_texts_give_their_memory_back() {
+        let (mut sink, mut source) = record_path(Wanted::EveryWithTexts, 1, 1);
+        let Place::Free(Some(mut text)) = sink.place(false) else { panic!("one is free") };
+        text.visible.push_str(&"x".repeat(1 << 20));
+        text.hidden.push_str(&"x".repeat(1 << 20));
+        text.gaps_ns.resize(1 << 20, 7);
+        source.give_back(text);
+        let Place::Free(Some(text)) = sink.place(false) else { panic!("back again") };
+        let bytes = text.visible.capacity() + text.hidden.capacity() + 8 * text.gaps_ns.capacity();
+        assert!(bytes <= 3 * (64 << 10), "{bytes} bytes are kept");
     }
 }

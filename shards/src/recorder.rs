@@ -385,9 +385,20 @@ impl Goals {
         tpot_ns: u64::MAX,
     };
 
-    /// Whether a query with these times keeps all of them.
-    pub fn are_kept(&self, latency_ns: u64, service_ns: u64, ttfb_ns: u64) -> bool {
-        latency_ns <= self.latency_ns && service_ns <= self.service_ns && ttfb_ns <= self.ttfb_ns
+    /// Whether a completed query kept all of them; `None`: that hangs on its TPOT, which nobody
+    /// knows. `answer`: the times of an inference answer.
+    pub fn kept(&self, stamps: &Stamps, answer: Option<&AnswerTimes>) -> Option<bool> {
+        let service_ns = stamps.complete_ns.saturating_sub(stamps.sent_ns);
+        let ttfb_ns = stamps.first_byte_ns.saturating_sub(stamps.sent_ns);
+        let since_ns = if stamps.scheduled_ns > 0 { stamps.scheduled_ns } else { stamps.sent_ns };
+        let latency_ns = stamps.complete_ns.saturating_sub(since_ns);
+        let is_in_time = latency_ns <= self.latency_ns
+            && service_ns <= self.service_ns
+            && ttfb_ns <= self.ttfb_ns;
+        if !is_in_time {
+            return Some(false);
+        }
+        answer.map_or(Some(true), |answer| answer.keeps(self, stamps))
     }
 }
 
@@ -568,13 +579,10 @@ impl Recording {
         self.last_complete_ns = self.last_complete_ns.max(complete_ns);
         self.service.record(service_ns);
         self.ttfb.record(ttfb_ns);
-        if let Some(goals) = goals {
-            let is_good = goals.are_kept(latency_ns, service_ns, ttfb_ns);
-            match answer.map_or(Some(true), |answer| answer.keeps(goals, stamps)) {
-                Some(keeps) => self.counters.good += u64::from(is_good && keeps),
-                None if is_good => self.counters.good_unknown += 1,
-                None => {}
-            }
+        match goals.map(|goals| goals.kept(stamps, answer)) {
+            Some(Some(true)) => self.counters.good += 1,
+            Some(None) => self.counters.good_unknown += 1,
+            Some(Some(false)) | None => {}
         }
         let is_in_order = sent_ns <= first_byte_ns && first_byte_ns <= complete_ns;
         self.counters.negative_intervals += u64::from(!is_in_order);

@@ -183,6 +183,7 @@ struct Transport {
 struct TimeoutEntry {
     request: String,
     connect: String,
+    ttft: String,
     idle: String,
     run: String,
     response_idle: String,
@@ -252,6 +253,7 @@ impl Document<'_> {
             timeouts: TimeoutEntry {
                 request: unit::time_text(config.timeouts.request_ns),
                 connect: unit::time_text(config.timeouts.connect_ns),
+                ttft: unit::time_text(config.timeouts.ttft_ns),
                 idle: unit::time_text(config.timeouts.idle_ns),
                 run: unit::time_text(config.run_timeout_ns),
                 response_idle: unit::time_text(config.response_idle_timeout_ns),

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use loadgen_bench::InferenceConfig;
 use loadgen_shards::schedule::Process;
 
 use super::*;
@@ -27,7 +28,8 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!(config.duration_ns, Some(10_000_000_000));
     assert_eq!(config.requests, None);
     assert_eq!(config.connections, None);
-    assert_eq!(config.timeouts, Timeouts { request_ns: 0, connect_ns: 5_000_000_000, idle_ns: 0 });
+    let timeouts = Timeouts { connect_ns: 5_000_000_000, ..Timeouts::default() };
+    assert_eq!(config.timeouts, timeouts);
     assert_eq!(config.drain_timeout_ns, 30_000_000_000);
     assert_eq!((config.run_timeout_ns, config.response_idle_timeout_ns), (0, 0));
     assert_eq!(config.accept_status, (200, 299));

@@ -134,6 +134,7 @@ fn prompts(results: &Results, facts: &InferenceFacts) -> String {
         write!(line, " {} {kind}, each sent ", grouped(facts.prompts)).expect(WRITES);
         match sent.bounds {
             Some((1, 1)) => write!(line, "once"),
+            Some((0, 1)) => write!(line, "at most once"),
             Some((min, max)) if min == max => write!(line, "{} times", grouped(max)),
             Some((min, max)) => {
                 write!(line, "{} to {} times", grouped(min), grouped(max))

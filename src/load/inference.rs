@@ -6,7 +6,7 @@ mod counting;
 use std::io::{IsTerminal, Stderr};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use loadgen_shards::answer::AnswerFacts;
@@ -64,15 +64,16 @@ pub fn ask(config: &mut Config, embedded: Option<SocketAddr>) -> Result<Option<A
         (None, Some(model), TokenizerChoice::Auto) => Tokenizer::from_hub_cache(model)?,
         (named, ..) => named,
     };
+    let tokenizer = tokenizer.map(Arc::new);
     let is_open = tokenizer.is_none() && run.tokenizer == TokenizerChoice::Auto;
     let counter = if is_open { Counter::new(config, embedded) } else { None };
     let mut rows = match (read, &run.prompts) {
-        (Some(dataset), _) => counted(dataset, tokenizer.as_ref(), &meter),
+        (Some(dataset), _) => counted(dataset, tokenizer.as_deref(), &meter),
         (None, Prompts::Synthetic(typed)) => {
             let calibrated = counter.as_ref().and_then(|counter| counter.calibrated(typed));
             let (isl, calibrated_by) = calibrated.unzip();
             let typed = Synthetic { isl: isl.unwrap_or(typed.isl), ..typed.clone() };
-            let rows = made_up(config, &typed, tokenizer.as_ref(), &meter)?;
+            let rows = made_up(config, &typed, tokenizer.as_deref(), &meter)?;
             AskedRows { calibrated_by, ..rows }
         }
         (None, _) => bodies(),
@@ -80,6 +81,7 @@ pub fn ask(config: &mut Config, embedded: Option<SocketAddr>) -> Result<Option<A
     if let Some(counter) = counter {
         counter.count(&mut rows, &meter);
     }
+    rows.tokenizer = tokenizer;
     meter.clear();
     Ok(Some(Asked::Rows(rows)))
 }
@@ -184,7 +186,7 @@ fn made_up(
     let counted_by = tokenizer.map(|tokenizer| tokenizer.name().to_owned());
     let dataset =
         Dataset { name: measured.name, taken_as: measured.taken_as, samples, ..Dataset::default() };
-    Ok(AskedRows { dataset, has_preflight, warmup, counted_by, calibrated_by: None })
+    Ok(AskedRows { dataset, has_preflight, warmup, counted_by, ..AskedRows::default() })
 }
 
 /// The tokenizer that the user named.

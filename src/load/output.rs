@@ -10,7 +10,7 @@ use loadgen_shards::recorder::Recording;
 
 use super::run::{Ended, Role};
 use crate::config::inference::{Part, Prompts, length_text};
-use crate::config::{self, Ui};
+use crate::config::{self, Keep, Ui};
 use crate::cores::Host;
 use crate::courtesy::make_way;
 use crate::display;
@@ -19,7 +19,7 @@ use crate::hdr;
 use crate::intervals::IntervalFiles;
 use crate::plan::{self, Plan};
 use crate::progress::{self, Left, Progress, Stage, Tick};
-use crate::records::Records;
+use crate::records::{Records, Uncounted};
 use crate::report::{self, Floor, OpenFacts, Results, RunFacts};
 use crate::snapshot::{self, InferenceFacts, Snapshot, check_conservation};
 use crate::stream;
@@ -149,13 +149,7 @@ impl Output {
             self.say(&format!("{unpinned} shards could not be pinned to their cores"));
         }
         self.open_directory();
-        if let (Some(directory), false) = (&self.directory, records.is_empty()) {
-            let path = directory.path().join(files::REQUESTS);
-            match Records::start(&path, Arc::clone(&self.plan), records) {
-                Ok(records) => self.records = Some(records),
-                Err(error) => self.say(&format!("cannot write {}: {error}", path.display())),
-            }
-        }
+        self.begin_records(records);
         self.header = display::header(&self.facts, &snapshot.engine);
         if let Role::Part { urls, is_first: true, .. } = &self.role {
             let of_all = RunFacts { urls: urls.clone(), ..self.facts.clone() };
@@ -168,6 +162,52 @@ impl Output {
             let _ = stream::out(&self.header_of_all);
         }
         self.write(files::CONFIG, &config::to_yaml(&self.plan.config));
+    }
+
+    /// Takes what the shards tell of single queries.
+    fn begin_records(&mut self, records: Vec<RecordSource>) {
+        let folder = self.directory.as_ref().map(|directory| directory.path().to_owned());
+        let path = folder.as_ref().filter(|_| self.plan.records != Keep::Nothing);
+        let path = path.map(|folder| folder.join(files::REQUESTS));
+        let begin = || {
+            let uncounted = match self.plan.output_tokenizer {
+                Some(_) => {
+                    let folder = folder.clone().unwrap_or_else(std::env::temp_dir);
+                    Some(Uncounted::new(&folder, self.plan.goals())?)
+                }
+                None => None,
+            };
+            Records::start(path.as_deref(), uncounted, Arc::clone(&self.plan), records)
+        };
+        if self.plan.records == Keep::Nothing && self.plan.output_tokenizer.is_none() {
+            return;
+        }
+        match begin() {
+            Ok(records) => self.records = Some(records),
+            Err(error) => self.say(&format!("no request can be written down: {error}")),
+        }
+    }
+
+    /// What was told of single queries is whole; answers that the endpoint has not counted are
+    /// counted, unless nobody waits for that.
+    fn end_records(&mut self, snapshot: &mut Snapshot, is_awaited: bool) {
+        let Some(written) = self.records.take().map(Records::finish) else { return };
+        if let Some(error) = written.error {
+            self.say(&format!("{} is not whole: {error}", files::REQUESTS));
+        }
+        let (Some(uncounted), Some(tokenizer)) = (written.uncounted, &self.plan.output_tokenizer)
+        else {
+            return;
+        };
+        if uncounted.answers() == 0 || !is_awaited {
+            return;
+        }
+        let tokenizer = Arc::clone(tokenizer);
+        let answers = display::grouped(uncounted.answers());
+        self.say(&format!("counting the tokens of {answers} answers by {}", tokenizer.name()));
+        if let Err(error) = uncounted.count(&tokenizer, snapshot) {
+            self.say(&format!("the tokens of answers could not be counted: {error}"));
+        }
     }
 
     /// A shard has handed over a recording.
@@ -196,7 +236,8 @@ impl Output {
     }
 
     /// Files, report, and the exit code with its reason.
-    pub fn end(mut self, snapshot: Snapshot) -> Ended {
+    pub fn end(mut self, mut snapshot: Snapshot) -> Ended {
+        self.end_records(&mut snapshot, true);
         let facts = self.facts.clone();
         let results = Results::of(&snapshot, &facts);
         let summary = report::result_summary(&results);
@@ -217,7 +258,8 @@ impl Output {
     }
 
     /// Files and report of a run that is left at once.
-    pub fn quit(mut self, snapshot: Snapshot) -> Ended {
+    pub fn quit(mut self, mut snapshot: Snapshot) -> Ended {
+        self.end_records(&mut snapshot, false);
         let facts = self.facts.clone();
         let results = Results::of(&snapshot, &facts);
         let summary = report::result_summary(&results);
@@ -231,9 +273,6 @@ impl Output {
         let _ = self.progress.clear();
         if let Some(Err(error)) = self.intervals.take().map(IntervalFiles::finish) {
             self.say(&format!("cannot write the files of the intervals: {error}"));
-        }
-        if let Some(error) = self.records.take().and_then(|records| records.finish().error) {
-            self.say(&format!("{} is not whole: {error}", files::REQUESTS));
         }
         let text = self.write_results(results, summary);
         if matches!(self.role, Role::Part { .. }) {

@@ -4,6 +4,7 @@
 //! models and its tokenizer; the plan turns them into the request table.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use loadgen_shards::answer::AnswerPlan;
 use loadgen_shards::query::RequestTable;
@@ -16,6 +17,7 @@ use crate::error::Error;
 use crate::request::secret::Secrets;
 use crate::request::url::Url;
 use crate::request::{self, Header, Rows};
+use crate::tokenizer::Tokenizer;
 
 /// What was read or made up for a run.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct AskedRows {
     pub counted_by: Option<String>,
     /// By what of the server the lengths of made-up prompts were calibrated.
     pub calibrated_by: Option<&'static str>,
+    /// The tokenizer at hand.
+    pub tokenizer: Option<Arc<Tokenizer>>,
 }
 
 /// What is known of the rows of a run beside what was typed.
@@ -114,7 +118,8 @@ pub fn table(
         }
         (Asked::Rows(rows), Some(run)) => {
             let samples = &rows.dataset.samples;
-            let answers = answers(config, run);
+            let counts_outputs = output_tokenizer(config, asked).is_some();
+            let answers = answers(config, run, counts_outputs);
             if !matches!(run.prompts, Prompts::Body) {
                 let rows = Rows { api: run.api, sampling: &run.sampling, samples };
                 return request::table_of_rows(config, embedded, &rows, &answers, progress);
@@ -148,8 +153,17 @@ pub fn secrets(config: &Config, asked: Option<&Asked>) -> Secrets {
     Secrets::of(&shape, &urls)
 }
 
+/// What counts the tokens of answers, where the endpoint does not: the tokenizer that is at hand
+/// for prompts.
+pub fn output_tokenizer(config: &Config, asked: &Asked) -> Option<Arc<Tokenizer>> {
+    match (asked, &config.inference) {
+        (Asked::Rows(rows), Some(run)) if run.api.generates() => rows.tokenizer.clone(),
+        _ => None,
+    }
+}
+
 /// How answers are read.
-fn answers(config: &Config, run: &Typed) -> AnswerPlan {
+fn answers(config: &Config, run: &Typed, counts_outputs: bool) -> AnswerPlan {
     let format = run.api.answer_format(run.response_field.as_deref());
     let longest = match &run.prompts {
         Prompts::Synthetic(Synthetic { osl: Some(osl), .. }) => longest(*osl),
@@ -158,7 +172,7 @@ fn answers(config: &Config, run: &Typed) -> AnswerPlan {
     AnswerPlan {
         format,
         is_lenient: run.is_lenient,
-        keeps_text: config.records == Keep::Texts,
+        keeps_text: config.records == Keep::Texts || counts_outputs,
         chunks_expected: (longest as usize).min(CHUNKS_MAX),
         ..AnswerPlan::PLAIN
     }

@@ -136,7 +136,6 @@ impl Sums {
     /// Enters the token counts that came after the run: the same figures as if the endpoint had
     /// told them. Only of answers that are recorded here and were not counted. `tpot_goal_ns`: of
     /// `--goodput`, if it has one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "called by the token counting after a run"))]
     pub fn add_counted_outputs(
         &mut self,
         outputs: impl IntoIterator<Item = CountedOutput>,

@@ -438,6 +438,60 @@ fn without_a_url_the_embedded_endpoint_answers_prompts() {
     assert_eq!(*total, 400, "{}", outcome.story());
 }
 
+/// "Hi there" is two tokens in cl100k.
+#[test]
+fn answers_that_the_server_does_not_count_are_counted_after_the_run() {
+    let server = ModelServer::start(|asked| {
+        let (status, media_type, text) = usual(asked);
+        let events = text.split_inclusive("\n\n").filter(|event| !event.contains("usage"));
+        (status, media_type, events.collect())
+    });
+    let words = "-n 20 --isl 6 --tokenizer cl100k --goodput tpot:10s";
+    for records in ["", "--records", "--records-full"] {
+        let outcome = run(&server, &format!("--no-include-usage {records} {words}"));
+        outcome.expect_successes(20);
+        let summary = outcome.summary();
+        assert_eq!(summary["output_sequence_lengths"]["total"], 40, "{}", outcome.story());
+        assert_eq!(summary["input_sequence_lengths"]["total"], 120);
+        assert_eq!(summary["n_goodput_unknown"], 0);
+    }
+    // Negative control: nobody counts.
+    let outcome = run(&server, "-n 20 --isl 6 --tokenizer none --no-include-usage");
+    let lengths = &outcome.summary()["output_sequence_lengths"];
+    assert!(lengths["total"] != 40, "{}", outcome.story());
+}
+
+#[test]
+fn each_request_has_a_line_with_its_texts() {
+    let server = ModelServer::start(usual);
+    let outcome = run(&server, "-n 20 --isl 6 --osl 2 --tokenizer cl100k --records-full");
+    outcome.expect_successes(20);
+    let text = outcome.file("requests.jsonl");
+    let lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 20);
+    let ids: BTreeSet<&str> =
+        lines.iter().map(|line| line["query_id"].as_str().expect("a text")).collect();
+    assert_eq!(ids.len(), 20);
+    let asked = server.asked(CHAT);
+    for line in &lines {
+        assert_eq!((&line["status"], &line["output"]), (&json!(200), &json!("Hi there")));
+        assert_eq!((&line["osl"], &line["finish_reason"]), (&json!(2), &json!("stop")));
+        assert!(asked.iter().any(|asked| asked.body["messages"] == line["prompt"]), "{line}");
+        let latency_ns = line["complete_ns"].as_u64().unwrap() - line["sent_ns"].as_u64().unwrap();
+        assert_eq!(line["latency_ns"], latency_ns);
+    }
+    let mut latencies_ns: Vec<u64> =
+        lines.iter().map(|line| line["latency_ns"].as_u64().expect("a success")).collect();
+    latencies_ns.sort_unstable();
+    let latency = &outcome.summary()["latency"];
+    assert_eq!(
+        (&latency["min"], &latency["max"]),
+        (&json!(latencies_ns[0]), &json!(latencies_ns[19]))
+    );
+    assert_eq!(latency["total"], latencies_ns.iter().sum::<u64>());
+}
+
 #[test]
 fn probe_tells_what_answers() {
     let server = ModelServer::start(|asked| match asked.path.as_str() {

@@ -13,6 +13,7 @@ mod ab; // two endpoints under the same load, a verdict
 mod awkward; // legal but odd answers are successes, cut ones failures, nothing is retried in secret
 mod compare; // finished runs side by side, gates on their difference
 mod count; // -n, -d, -c, warm-up and several URLs, exact at the server
+mod documents; // every flag is told, no link is dead
 mod embedded; // no URL: the tool's own endpoint; `serve`
 mod file; // result files, --json, secrets
 mod floor; // this host's own latency beside the result
@@ -27,6 +28,7 @@ mod precision; // -d auto
 mod repeats; // --repeats, and compare on what it leaves
 mod request; // what is on the wire
 mod setup; // refused, unresolvable, out of limits: exit 3
+mod streams; // tokens in real time, against what a paced server writes
 mod tidy; // the rules of docs/STYLE.md
 mod timeout; // every timeout, and the drain
 mod tls; // https, against nginx

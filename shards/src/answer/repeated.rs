@@ -17,8 +17,11 @@ enum State {
     Presumed {
         was_seen: bool,
     },
-    /// So many bytes were repeated.
-    Suspected(usize),
+    /// So many bytes were repeated, and so often the whole chunk before was all there was.
+    Suspected {
+        bytes: usize,
+        same: u8,
+    },
     Certain,
     Never,
 }
@@ -32,8 +35,7 @@ impl Repeated {
     pub(super) fn begin(&mut self, is_design: bool) {
         self.before.clear();
         self.before.shrink_to(BUFFER_BYTES_KEPT);
-        self.state =
-            if is_design { State::Presumed { was_seen: false } } else { State::Suspected(0) };
+        self.state = if is_design { State::Presumed { was_seen: false } } else { SUSPECTED };
     }
 
     /// Whether chunks repeat the text so far, of which there is no doubt any more.
@@ -68,19 +70,27 @@ impl Repeated {
         let is_first = repeated_bytes == 0;
         let is_known = self.is_whole_text();
         self.state = match self.state {
-            // Its beginning may be mended while it grows, but it does not shrink.
-            State::Presumed { .. } if raw.len() < repeated_bytes => State::Never,
+            // It may be mended while it grows, but it does not shrink.
+            State::Presumed { .. } | State::Certain if raw.len() < repeated_bytes => State::Never,
+            // Before it was seen to repeat, only a character that was cut may change.
+            State::Presumed { was_seen: false } if !raw.starts_with(whole(&self.before)) => {
+                State::Never
+            }
             State::Presumed { was_seen } => {
                 State::Presumed { was_seen: was_seen || (begins_alike && !is_first) }
             }
-            // The same again may be the same token as well as nothing new.
-            State::Suspected(bytes) if begins_alike => {
-                match bytes + if is_longer { repeated_bytes } else { 0 } {
+            State::Suspected { bytes, .. } if begins_alike && is_longer => {
+                match bytes + repeated_bytes {
                     CERTAIN_BYTES.. => State::Certain,
-                    bytes => State::Suspected(bytes),
+                    bytes => State::Suspected { bytes, same: 0 },
                 }
             }
-            State::Suspected(_) | State::Never => State::Never,
+            // The same again may be the same token as well as nothing new; a text does not stand
+            // still that long.
+            State::Suspected { bytes, same } if begins_alike && same < SAME_MAX => {
+                State::Suspected { bytes, same: same + 1 }
+            }
+            State::Suspected { .. } | State::Never => State::Never,
             State::Certain => State::Certain,
         };
         if begins_alike {
@@ -93,6 +103,19 @@ impl Repeated {
     }
 }
 
+/// Without the replacement characters at the end, which stand for a character that was cut.
+fn whole(mut raw: &[u8]) -> &[u8] {
+    let marks: [&[u8]; 3] = ["\u{fffd}".as_bytes(), br"\ufffd", br"\uFFFD"];
+    while let Some(rest) = marks.iter().find_map(|mark| raw.strip_suffix(*mark)) {
+        raw = rest;
+    }
+    raw
+}
+
+/// The state of an answer whose chunks should not repeat.
+const SUSPECTED: State = State::Suspected { bytes: 0, same: 0 };
+/// How often in a row a chunk that repeats nothing but the one before leaves the suspicion.
+const SAME_MAX: u8 = 4;
 /// Repeated bytes that are no coincidence. Two chunks that happen to be alike, as in "ha" "haha",
 /// have less; a text so far has more after a few chunks.
 const CERTAIN_BYTES: usize = 16;
@@ -120,6 +143,8 @@ mod tests {
         assert_eq!(news(false, &letters), ([vec![true; 7], vec![false]].concat(), true));
         assert_eq!(news(false, &["ha", "haha", "ha", "ha"]), (vec![true; 4], false));
         assert_eq!(news(false, &["ha", "ha", "ha"]), (vec![true; 3], false));
+        let token_after_token = [vec!["ab"; 6], vec!["abab", "abababababababababab"]].concat();
+        assert_eq!(news(false, &token_after_token), (vec![true; 8], false));
         let words = ["The capital of France", " is", "The capital of France is Paris"];
         assert_eq!(news(false, &words), (vec![true; 3], false), "the relation broke once");
     }
@@ -127,8 +152,33 @@ mod tests {
     #[test]
     fn what_repeats_by_design_may_be_mended_but_not_shrink() {
         assert_eq!(news(true, &["a", "a", "ab"]), (vec![true, false, true], true));
-        assert_eq!(news(true, &["ab?", "abc", "abcd"]), (vec![true, true, true], true));
+        for cut in ["ab\u{fffd}", "ab\u{fffd}\u{fffd}", r"ab\ufffd", r"ab\uFFFD"] {
+            assert_eq!(news(true, &[cut, "ab\u{e9}cdefghij"]), (vec![true, true], false));
+            assert_eq!(news(true, &[cut, "abcdefghijklm", "abcdefghijklmn"]).1, true);
+        }
         assert_eq!(news(true, &["abc", "d", "d"]), (vec![true, true, true], false));
         assert_eq!(news(true, &["abc"]), (vec![true], false), "one chunk repeats nothing");
+    }
+
+    #[test]
+    fn what_does_not_repeat_is_known_before_anything_is_lost() {
+        let is_whole_text = |is_design: bool, chunks: &[&str]| {
+            let mut repeated = Repeated::new();
+            repeated.begin(is_design);
+            for chunk in chunks {
+                repeated.is_new(chunk.as_bytes());
+            }
+            repeated.is_whole_text()
+        };
+        assert!(is_whole_text(true, &["a", "ab", "abc"]));
+        assert!(!is_whole_text(true, &["The", " capital"]), "news only, and longer each time");
+        assert!(!is_whole_text(true, &[" a", " cap"]));
+        // A line that grows by doubling looked like it, until it ended.
+        let line = "========";
+        let doubled = [line, &line.repeat(2), &line.repeat(4)];
+        assert!(is_whole_text(false, &doubled));
+        assert!(!is_whole_text(false, &[doubled[0], doubled[1], doubled[2], "\n"]));
+        let (news, _) = news(false, &[doubled[0], doubled[1], doubled[2], "\n", "\n"]);
+        assert_eq!(news, [true; 5]);
     }
 }

@@ -4,7 +4,7 @@ use super::Shard;
 use crate::answer::AnswerFacts;
 use crate::failure::FailureKind;
 use crate::query::Query;
-use crate::record::Record;
+use crate::record::{Place, Record};
 use crate::recorder::Stamps;
 
 /// How a query ended.
@@ -22,11 +22,18 @@ impl Shard {
     /// connection that carried it, which still has its instants.
     pub(super) fn keep_record(&mut self, query: &Query, slot: Option<u32>, end: &End) {
         let Some(sink) = &mut self.link.records else { return };
-        let text = if sink.keeps_texts() { sink.text() } else { None };
-        if sink.keeps_texts() && text.is_none() {
-            self.recording.counters.records_dropped += 1;
-            return;
-        }
+        let answer = slot.and_then(|slot| self.answers.get(slot as usize));
+        let is_uncounted = end.failure.is_none()
+            && query.phase == self.recording.phase
+            && answer.is_some_and(|answer| answer.facts().usage.completion.is_none());
+        let text = match sink.place(is_uncounted) {
+            Place::Unwanted => return,
+            Place::Missing => {
+                self.recording.counters.records_dropped += 1;
+                return;
+            }
+            Place::Free(text) => text,
+        };
         let mut record = Record {
             phase: query.phase,
             position: query.position,
@@ -42,6 +49,7 @@ impl Shard {
             failure: end.failure,
             body_bytes: 0,
             facts: AnswerFacts::default(),
+            is_uncounted,
             text,
         };
         if let Some(slot) = slot {
@@ -52,7 +60,7 @@ impl Shard {
             if connection.sent_ns > 0 {
                 record.stamps.first_byte_ns = connection.first_byte_ns;
                 record.body_bytes = connection.parser.body_bytes();
-                if let Some(answer) = self.answers.get(slot as usize) {
+                if let Some(answer) = answer {
                     record.facts = *answer.facts();
                     if let Some(text) = &mut record.text {
                         text.visible.push_str(answer.text());
@@ -71,12 +79,12 @@ impl Shard {
 mod tests {
     use super::super::tests::{BEGIN_NS, MS, Setup, phase, shard_plan};
     use crate::failure::FailureKind;
-    use crate::record::{Record, record_path};
+    use crate::record::{Record, Wanted, record_path};
     use crate::sim::SimEndpoint;
 
     /// Five requests in closed loop, one at a time, with room for so many records.
     fn records(endpoint: SimEndpoint, room: usize) -> (Vec<Record>, u64) {
-        let (sink, mut source) = record_path(room, 0);
+        let (sink, mut source) = record_path(Wanted::Every, room, 0);
         let phases = vec![phase(0, 1, Some(5))];
         let setup = Setup::new(shard_plan(1), endpoint, phases);
         let (_, totals) = Setup { records: Some(sink), ..setup }.run();

@@ -8,6 +8,7 @@ mod phases;
 mod queue;
 mod slices;
 mod stall;
+mod streams;
 mod timed;
 
 use std::sync::Arc;

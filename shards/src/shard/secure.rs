@@ -38,11 +38,9 @@ impl Shard {
         self.reactor.recycle(event);
         let is_awaited = connection.state == State::Busy && !connection.was_bound_stale(self.turns);
         let mut reading = Reading {
-            slot,
             connection,
             answer: self.answers.get_mut(slot as usize),
             counters: &mut self.recording.counters,
-            refused_body: &mut self.refused_body,
             accept_status: self.plan.accept_status,
             stamp_ns: event.stamp_ns,
         };
@@ -89,7 +87,7 @@ impl Shard {
         let connection = &self.connections[slot as usize];
         match (fed, broken) {
             // The answer was over: what breaks behind it is no part of it.
-            (Fed::More, Some(_)) if connection.linger_ns > 0 => {
+            (Fed::More, Some(_)) if connection.over_ns > 0 => {
                 self.complete(slot, stamp_ns, Ending::Unclean);
             }
             (Fed::More, Some(refusal)) => {
@@ -99,7 +97,7 @@ impl Shard {
             (Fed::More, None) if is_closed => self.stream_ended(slot, 0, stamp_ns),
             (Fed::Complete { is_clean }, broken) => {
                 let keeps_alive = connection.parser.head().is_some_and(|head| head.keep_alive);
-                if is_closed && keeps_alive {
+                if is_closed && keeps_alive && self.plan.keepalive {
                     self.count_closed_by_endpoint(connection.exchanges + 1);
                 }
                 let is_clean = is_clean && broken.is_none() && !is_closed;
@@ -157,11 +155,6 @@ impl Shard {
         self.count_closed_by_endpoint(exchanges);
         self.pool.remove_idle(target, slot);
         self.close(slot);
-    }
-
-    fn count_closed_by_endpoint(&mut self, exchanges: u32) {
-        self.recording.counters.closed_by_endpoint += 1;
-        self.recording.counters.closed_by_endpoint_exchanges += u64::from(exchanges);
     }
 
     /// Queues what TLS has to say on its own account.

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::cli::{self, Parsed};
 use crate::config::Config;
+use crate::dataset::{Format, Length};
 
 fn config(line: &str) -> Result<Config, Error> {
     match cli::parse(line.split_whitespace().map(OsString::from))? {
