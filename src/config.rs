@@ -245,15 +245,6 @@ impl Config {
             .any(|expression| expression.metric.is_of_answers())
             || goodput.iter().any(|goal| goal.figure.is_of_answers());
         let inference = Inference::from_cli(&flags, &urls, is_about_tokens)?;
-        if let (Some(goal), true) = (
-            goodput.iter().find(|goal| goal.figure.is_of_answers()),
-            inference.as_ref().is_some_and(Inference::never_streams),
-        ) {
-            return Err(Error::usage(format!(
-                "--goodput got `{}`, which only streamed answers have, and none is asked for",
-                goal.text()
-            )));
-        }
         let api_key = match inference {
             Some(_) => inference::api_key(flags.inference.api_key.as_deref())?,
             None => None,
