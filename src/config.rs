@@ -250,8 +250,7 @@ impl Config {
             None => None,
         };
         let has_rows = inference.is_some();
-        let drain_timeout_ns =
-            if inference.is_some() { INFERENCE_DRAIN_TIMEOUT_NS } else { DRAIN_TIMEOUT_NS };
+        let drain_timeout_ns = if has_rows { INFERENCE_DRAIN_TIMEOUT_NS } else { DRAIN_TIMEOUT_NS };
         let Stop { requests, duration_ns, precision, budget_ns } = Stop::from_cli(&flags)?;
         let config = Config {
             command,
