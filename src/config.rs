@@ -245,22 +245,12 @@ impl Config {
             .any(|expression| expression.metric.is_of_answers())
             || goodput.iter().any(|goal| goal.figure.is_of_answers());
         let inference = Inference::from_cli(&flags, &urls, is_about_tokens)?;
-        if let (Some(goal), true) = (
-            goodput.iter().find(|goal| goal.figure.is_of_answers()),
-            inference.as_ref().is_some_and(Inference::never_streams),
-        ) {
-            return Err(Error::usage(format!(
-                "--goodput got `{}`, which only streamed answers have, and none is asked for",
-                goal.text()
-            )));
-        }
         let api_key = match inference {
             Some(_) => inference::api_key(flags.inference.api_key.as_deref())?,
             None => None,
         };
         let has_rows = inference.is_some();
-        let drain_timeout_ns =
-            if inference.is_some() { INFERENCE_DRAIN_TIMEOUT_NS } else { DRAIN_TIMEOUT_NS };
+        let drain_timeout_ns = if has_rows { INFERENCE_DRAIN_TIMEOUT_NS } else { DRAIN_TIMEOUT_NS };
         let Stop { requests, duration_ns, precision, budget_ns } = Stop::from_cli(&flags)?;
         let config = Config {
             command,

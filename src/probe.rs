@@ -92,6 +92,9 @@ pub fn run(probe: cli::Probe) -> Result<u8, Error> {
 /// The flags are some of those of a load.
 fn config(probe: cli::Probe) -> Result<Config, Error> {
     let cli::Probe { flags, common } = probe;
+    if let Some(api @ (Api::Raw | Api::Template)) = flags.api.as_deref().and_then(Api::parse) {
+        return Err(Error::value("--api", api.name(), "a kind of inference endpoint"));
+    }
     let mut load = LoadFlags {
         urls: vec![flags.url],
         header: flags.header,
@@ -106,15 +109,7 @@ fn config(probe: cli::Probe) -> Result<Config, Error> {
     load.inference.api_key = flags.api_key;
     // So that it is one of inference, whatever the URL.
     load.inference.no_preflight = true;
-    let config =
-        Config::from_cli(Load { command: LoadCommand::MaxThroughput, flags: load, common })?;
-    let api = config.inference.as_ref().map(|run| run.api);
-    match api {
-        Some(api @ (Api::Raw | Api::Template)) => {
-            Err(Error::value("--api", api.name(), "a kind of inference endpoint"))
-        }
-        _ => Ok(config),
-    }
+    Config::from_cli(Load { command: LoadCommand::MaxThroughput, flags: load, common })
 }
 
 fn look(config: &Config, url: &Url) -> Result<Facts, Error> {
@@ -320,7 +315,7 @@ fn text(facts: &Facts) -> String {
         false => format!("{} does not answer {} as expected.", facts.url, facts.api),
     };
     let model = match &facts.model {
-        Some(model) if facts.models.len() > 1 => format!(" --model {model}"),
+        Some(model) if facts.models.len() != 1 => format!(" --model {model}"),
         _ => String::new(),
     };
     // A root alone would be plain HTTP.

@@ -3,12 +3,22 @@
 use loadgen_shards::order::Order;
 use loadgen_shards::shard::WIRE_STAMPS_TLS;
 
+use super::inference::Inference;
 use super::{Config, Keep, ReportDir};
 use crate::error::{Error, shown};
 
 impl Config {
     /// What is measured, and how it is judged.
     pub(super) fn check_load(&self) -> Result<(), Error> {
+        let of_answers = self.goodput.iter().find(|goal| goal.figure.is_of_answers());
+        if let Some(goal) = of_answers
+            && self.inference.as_ref().is_some_and(Inference::never_streams)
+        {
+            return Err(Error::usage(format!(
+                "--goodput got `{}`, which only streamed answers have, and none is asked for",
+                goal.text()
+            )));
+        }
         if let (Some(connections), Some(most)) = (self.connections, self.max_connections)
             && connections > most
         {

@@ -131,7 +131,7 @@ impl Inference {
         }
         // A body of the user's says itself what it asks for.
         let is_stream = match &prompts {
-            Prompts::Body => load.body.as_deref().is_some_and(asks_for_stream),
+            Prompts::Body => body(load).is_some_and(|text| asks_for_stream(&text)),
             Prompts::Dataset { .. } | Prompts::Synthetic(_) => can_stream(api) && !flags.no_stream,
         };
         let response_field = optional(&flags.response_field, |text| {
@@ -189,8 +189,14 @@ pub fn can_stream(api: Api) -> bool {
     api != Api::Embeddings
 }
 
-fn asks_for_stream(body: &str) -> bool {
-    serde_json::from_str::<Value>(body).is_ok_and(|body| body["stream"] == true)
+/// The body that was typed, or that of a file, whose errors are told where it is sent.
+fn body(load: &LoadFlags) -> Option<Vec<u8>> {
+    let file = || std::fs::read(load.body_file.as_deref()?).ok();
+    load.body.as_ref().map(|text| text.clone().into_bytes()).or_else(file)
+}
+
+fn asks_for_stream(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|body| body["stream"] == true)
 }
 
 /// The kind of endpoint, and whether the user named it, by a flag or a path; `None`: plain HTTP.

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use loadgen_bench::InferenceConfig;
+use loadgen_bench::{InferenceConfig, Profile};
 
 use super::value::parse;
 use super::{CommonConfig, Config, unit};
+use crate::api::Api;
 use crate::cli::{Serve, ServeInferenceFlags};
 use crate::error::Error;
 
@@ -32,10 +33,15 @@ impl ServeConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             body_bytes: 100,
             delay_ns: 0,
-            inference: config.inference.as_ref().map(|run| InferenceConfig {
-                model: Some(run.sampling.model.clone().unwrap_or(EMBEDDED_MODEL.to_owned())),
-                seed: config.common.seed,
-                ..InferenceConfig::default()
+            inference: config.inference.as_ref().map(|run| {
+                let usual = InferenceConfig::default();
+                InferenceConfig {
+                    // The only one that has SGLang's own path.
+                    profile: if run.api == Api::Generate { Profile::Sglang } else { usual.profile },
+                    model: Some(run.sampling.model.clone().unwrap_or(EMBEDDED_MODEL.to_owned())),
+                    seed: config.common.seed,
+                    ..usual
+                }
             }),
         }
     }

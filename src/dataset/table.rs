@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::lines::utf8;
 use super::rows::Rows;
 use crate::error::{Error, shown};
+use crate::number::counted;
 
 /// Reads a table whose fields are separated by this byte.
 pub fn read(source: impl Read, separator: u8, rows: &mut Rows<'_>) -> Result<(), Error> {
@@ -44,8 +45,8 @@ fn header(record: &ByteRecord) -> Result<Vec<String>, String> {
 fn row(header: &[String], record: &ByteRecord) -> Result<Map<String, Value>, String> {
     if record.len() != header.len() {
         return Err(format!(
-            "has {} fields, the header has {}; a quote or a separator may be missing",
-            record.len(),
+            "has {}, the header has {}; a quote or a separator may be missing",
+            counted(record.len() as u64, "field"),
             header.len()
         ));
     }

@@ -114,7 +114,7 @@ fn a_bad_row_is_named_with_its_place_and_what_to_type() {
         (
             "a.csv",
             "id,prompt\n1,\"a\nb\"\n2\n",
-            "dataset `a.csv`: row 2 (line 4) has 1 fields, the header has 2; a quote",
+            "dataset `a.csv`: row 2 (line 4) has 1 field, the header has 2; a quote",
         ),
         ("a.csv", "1,a b\n2,c\n", "dataset `a.csv`: row 1 (line 2) has no prompt: its columns are"),
     ];

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::url::{REDACTED, Secret, is_secret_name, secret_parameters};
 use super::{RequestShape, Url, base64};
 
@@ -32,6 +34,8 @@ impl Secrets {
             texts.extend(secret_parameters(url).map(str::to_owned));
         }
         texts.retain(|text| text.len() >= BYTES_MIN);
+        // As an answer quotes them that is JSON.
+        texts.extend(texts.iter().map(|text| in_json(text)).collect::<Vec<_>>());
         let mut texts: Vec<String> = texts.iter().map(|text| as_messages_show(text)).collect();
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         texts.dedup();
@@ -61,6 +65,11 @@ impl fmt::Debug for Secrets {
     }
 }
 
+fn in_json(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
 /// Bytes from the wire as the messages of failures keep them.
 fn as_messages_show(text: &str) -> String {
     let is_kept = |byte: u8| (0x20..0x7f).contains(&byte);
@@ -85,7 +94,7 @@ mod tests {
                 .map(header)
                 .into(),
             auth: Some(Secret("me:pass-word".into())),
-            api_key: Some(Secret("sk-98765".into())),
+            api_key: Some(Secret(r#"sk-9"87\65"#.into())),
             ..RequestShape::default()
         };
         let url = Url::parse("http://u:geheim@h/?token=q-secret&x=plain").expect("valid");
@@ -96,7 +105,8 @@ mod tests {
             ("no tok-12345678 here", "no <redacted> here"),
             ("Bearer tok-12345678.", "<redacted>."),
             ("key ..-hunter2", "key <redacted>"),
-            ("Incorrect API key: sk-98765", "Incorrect API key: <redacted>"),
+            (r#"Incorrect API key: sk-9"87\65"#, "Incorrect API key: <redacted>"),
+            (r#"{"error": "sk-9\"87\\65"}"#, r#"{"error": "<redacted>"}"#),
             ("Basic bWU6cGFzcy13b3Jk", "Basic <redacted>"),
             ("me:pass-word, pass-word", "<redacted>, <redacted>"),
             ("geheim ?token=q-secret", "<redacted> ?token=<redacted>"),

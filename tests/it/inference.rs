@@ -353,6 +353,12 @@ fn a_body_of_the_users_is_sent_as_it_is() {
     outcome.expect_successes(2);
     assert!(server.asked("/v1/models").is_empty(), "the body names its model");
     assert_eq!(server.asked(CHAT)[0].body, parse(body));
+    let run = Run::new().args([&url, "-n", "2", "-c", "1"]);
+    let path = run.folder().join("body.json");
+    std::fs::write(&path, "{\"stream\": true}").expect("the folder is ours");
+    let outcome = run.args(["--body-file", path.to_str().expect("UTF-8")]).finish();
+    outcome.expect_successes(2);
+    assert!(outcome.stdout.contains("· streamed"), "{}", outcome.story());
 }
 
 #[test]
@@ -413,6 +419,14 @@ fn the_length_of_prompts_is_calibrated_by_what_the_server_counts() {
         assert!((270.0..330.0).contains(&mean), "{mean}; {}", outcome.story());
         let by = if has_tokenize { "/tokenize" } else { "usage" };
         assert!(outcome.stdout.contains(&format!("server's {by}")), "{}", outcome.story());
+    }
+}
+
+#[test]
+fn without_a_url_the_embedded_endpoint_is_of_the_kind_that_is_asked() {
+    for api in ["openai", "openai-completions", "openai-embeddings", "sglang"] {
+        let words = format!("max-throughput -c 1 -n 3 --isl 20 --api {api}");
+        Run::new().words(&words).finish().expect_successes(3);
     }
 }
 
@@ -499,6 +513,10 @@ fn probe_tells_what_answers() {
     {
         assert!(outcome.stdout.contains(word), "{word}; {}", outcome.story());
     }
+    // The URL alone would be loaded as plain HTTP.
+    let next = format!("concurrency {}/ -c 8 -n 100 --api openai\n", server.url(""));
+    assert!(outcome.stdout.contains(&next), "{}", outcome.story());
+    probe("--api raw").expect_code(2).expect_reason(&["--api", "a kind of inference endpoint"]);
     let told = parse(&probe("--json").stdout);
     for (pointer, expected) in [
         ("/ok", json!(true)),
