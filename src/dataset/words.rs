@@ -85,7 +85,9 @@ fn are_apart(tokenizer: &Tokenizer, words: &[String]) -> bool {
 }
 
 fn is_word(text: &str) -> bool {
-    (2..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase())
+    (2..=12).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase())
+        && !MODERATED.iter().any(|stem| text.contains(stem))
 }
 
 fn is_piece(text: &str) -> bool {
@@ -101,6 +103,8 @@ fn power_of_two(mut words: Vec<String>) -> Vec<String> {
 const WORDS_MAX: usize = 1 << 14;
 const WORDS_MIN: usize = 256;
 const PIECES_MIN: usize = 4;
+/// What an endpoint that moderates its prompts may refuse.
+const MODERATED: [&str; 3] = ["sex", "porn", "escort"];
 /// What a search of both vocabularies gives, one a line: a file, as the search takes 100 ms and
 /// 100 MB, and most runs need no tokenizer.
 const COMMON_WORDS: &str = include_str!("common_words.txt");
