@@ -55,6 +55,9 @@ pub const FIT_BLOCKS: u64 = 10;
 pub const FIT_SAMPLES_LIMIT: usize = 10_240;
 /// Bytes of one send operation: a larger request goes out in pieces, one at a time per connection.
 pub const SEND_PIECE_BYTES: usize = 64 * 1024;
+/// Memory of an outbox (what TLS or a server makes up) that a connection keeps from one send to the
+/// next.
+pub const OUTBOX_BYTES_KEPT: usize = 64 * 1024;
 /// Positions that a shard claims at once from a phase.
 pub const CLAIM_LIMIT: u64 = 64;
 /// Connections of one shard that may be in their handshake at the same time: no SYN storm, listen

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loadgen_shards::clock::Calibration;
+use loadgen_shards::limits::OUTBOX_BYTES_KEPT;
 use loadgen_shards::query::{Address, Target};
 use loadgen_shards::reactor::{EngineChoice, EventKind, Reactor, ReactorConfig};
 
@@ -91,5 +92,38 @@ fn a_slot_may_be_closed_over_bytes_in_flight_and_used_again() {
             assert!(reactor.events().iter().all(|event| event.generation != 0));
         }
         assert_eq!(reactor.outbox(0).as_slice(), b"of the next connection");
+    });
+}
+
+#[test]
+fn memory_of_a_large_send_is_given_back() {
+    on_both(|engine| {
+        let (mut reactor, mut peer) = connected(engine);
+        let reader = std::thread::spawn(move || {
+            let mut seen = vec![0; 2 * LARGE + 20];
+            peer.read_exact(&mut seen).expect("all of it");
+            peer
+        });
+        // There may be two buffers that take turns.
+        for bytes in [LARGE, 10, LARGE, 10] {
+            reactor.outbox(0).resize(bytes, 7);
+            reactor.send_outbox(0, 0);
+            let deadline_ns = reactor.now_ns() + PATIENCE_NS;
+            loop {
+                let now_ns = reactor.now_ns();
+                assert!(now_ns < deadline_ns, "all is sent");
+                reactor.turn(now_ns + 10_000_000);
+                if !reactor.is_sending(0) {
+                    break;
+                }
+            }
+            let kept = reactor.outbox(0).capacity();
+            assert!(kept <= OUTBOX_BYTES_KEPT, "{engine:?}: {kept} bytes after {bytes}");
+        }
+        let _peer = reader.join().expect("no panic");
+        reactor.outbox(0).resize(LARGE, 7);
+        reactor.close(0);
+        let kept = reactor.outbox(0).capacity();
+        assert!(kept <= OUTBOX_BYTES_KEPT, "{engine:?}: {kept} bytes after a close");
     });
 }

@@ -15,7 +15,9 @@ use super::wire::{self, Wire};
 use super::{errno_text, last_errno};
 use crate::clock::Clock;
 use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
-use crate::limits::{BUFFER_BYTES, BUFFER_COUNT, EVENTS_PER_TURN, SEND_PIECE_BYTES};
+use crate::limits::{
+    BUFFER_BYTES, BUFFER_COUNT, EVENTS_PER_TURN, OUTBOX_BYTES_KEPT, SEND_PIECE_BYTES,
+};
 use crate::token::{Operation, Token};
 
 /// One shard's epoll instance, its sockets and its buffers.
@@ -67,6 +69,15 @@ struct Outbox {
     bytes: Vec<u8>,
     /// How many of them have been handed to the kernel.
     sent: usize,
+}
+
+impl Outbox {
+    /// Forgets the bytes. A large one gives its memory back.
+    fn empty(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(OUTBOX_BYTES_KEPT);
+        self.sent = 0;
+    }
 }
 
 const CLOSED: Socket = Socket {
@@ -312,8 +323,7 @@ impl Epoll {
         let socket = &mut self.sockets[slot as usize];
         let fd = std::mem::replace(&mut socket.fd, -1);
         socket.rest = (0, 0);
-        self.outboxes[slot as usize].bytes.clear();
-        self.outboxes[slot as usize].sent = 0;
+        self.outboxes[slot as usize].empty();
         if fd >= 0 {
             // SAFETY: the slot owned `fd` and has just forgotten it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -356,8 +366,7 @@ impl Epoll {
             Err(libc::EAGAIN | libc::EINTR) => 0,
             Err(errno) => {
                 self.sockets[slot as usize].rest = (0, 0);
-                self.outboxes[slot as usize].bytes.clear();
-                self.outboxes[slot as usize].sent = 0;
+                self.outboxes[slot as usize].empty();
                 let stamp_ns = self.clock.now_ns();
                 self.early.push_back(Event {
                     kind: EventKind::SendFailed,
@@ -375,8 +384,7 @@ impl Epoll {
         if is_own {
             outbox.sent += sent;
             if outbox.sent == outbox.bytes.len() {
-                outbox.bytes.clear();
-                outbox.sent = 0;
+                outbox.empty();
             }
         } else {
             socket.rest.0 += sent;

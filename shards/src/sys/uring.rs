@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::event::{EngineReport, Event, EventKind, ReactorCounters};
 use crate::limits::{
     BUFFER_BYTES, BUFFER_COUNT, BUFFER_COUNT_GROWN, ENOBUFS_SHARE_LIMIT, EVENTS_PER_TURN,
-    SEND_PIECE_BYTES,
+    OUTBOX_BYTES_KEPT, SEND_PIECE_BYTES,
 };
 use crate::token::{Operation, Token};
 
@@ -430,7 +430,7 @@ impl Uring {
         }
         let generation = socket.generation;
         let outbox = &mut self.outboxes[slot as usize];
-        outbox.waiting.clear();
+        empty(&mut outbox.waiting);
         if !outbox.in_flight.is_empty() {
             self.orphans.push((slot, generation, std::mem::take(&mut outbox.in_flight)));
         }
@@ -706,15 +706,21 @@ impl Uring {
         let outbox = &mut self.outboxes[slot as usize];
         // It waited for all of it: with less, the peer is gone and its end of stream follows.
         let is_whole = result >= 0 && result as usize == outbox.in_flight.len();
-        outbox.in_flight.clear();
+        empty(&mut outbox.in_flight);
         if is_whole {
             return self.send_outbox(slot, generation);
         }
-        outbox.waiting.clear();
+        empty(&mut outbox.waiting);
         event.kind = EventKind::SendFailed;
         event.result = if result < 0 { result } else { -libc::EPIPE };
         self.events.push(event);
     }
+}
+
+/// A large one gives its memory back.
+fn empty(bytes: &mut Vec<u8>) {
+    bytes.clear();
+    bytes.shrink_to(OUTBOX_BYTES_KEPT);
 }
 
 impl Drop for Uring {
