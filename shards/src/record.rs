@@ -100,14 +100,20 @@ impl RecordSource {
     /// Gives the buffers of a record back.
     pub fn give_back(&mut self, mut text: Box<RecordText>) {
         text.visible.clear();
+        text.visible.shrink_to(TEXT_BYTES_KEPT);
         text.hidden.clear();
+        text.hidden.shrink_to(TEXT_BYTES_KEPT);
         text.gaps_ns.clear();
+        text.gaps_ns.shrink_to(TEXT_BYTES_KEPT / size_of::<u64>());
         if let Some(texts) = &mut self.texts {
             // There is room for all that there are.
             let _ = texts.push(text);
         }
     }
 }
+
+/// Room that a buffer keeps from one record to the next: there are a thousand and more of them.
+const TEXT_BYTES_KEPT: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -150,5 +156,18 @@ mod tests {
         assert_eq!(text.visible, "abc");
         source.give_back(text);
         assert_eq!(sink.text().expect("back again").visible, "");
+    }
+
+    #[test]
+    fn buffers_of_long_texts_give_their_memory_back() {
+        let (mut sink, mut source) = record_path(1, 1);
+        let mut text = sink.text().expect("one is free");
+        text.visible.push_str(&"x".repeat(1 << 20));
+        text.hidden.push_str(&"x".repeat(1 << 20));
+        text.gaps_ns.resize(1 << 20, 7);
+        source.give_back(text);
+        let text = sink.text().expect("back again");
+        let bytes = text.visible.capacity() + text.hidden.capacity() + 8 * text.gaps_ns.capacity();
+        assert!(bytes <= 3 * (64 << 10), "{bytes} bytes are kept");
     }
 }
