@@ -198,6 +198,9 @@ impl Answer {
                     if self.reading.event(event, stamp_ns) == Progress::Over {
                         return Progress::Over;
                     }
+                    if self.reading.kept_bytes() > self.reading.plan.bytes_limit {
+                        return self.reading.fail_limit("what is kept of an answer");
+                    }
                 }
                 Step::TooLong => return self.reading.fail_limit("an event"),
             }
@@ -225,6 +228,13 @@ impl Reading {
         self.repeated.begin(self.plan.format == AnswerFormat::Generate);
         self.has_generated = false;
         self.failure = None;
+    }
+
+    /// What grows as long as the answer goes on.
+    #[inline]
+    fn kept_bytes(&self) -> usize {
+        let Texts { visible, hidden, .. } = &self.texts;
+        size_of_val(&self.gaps_ns[..]) + visible.len() + hidden.len()
     }
 
     fn memory_bytes(&self) -> usize {

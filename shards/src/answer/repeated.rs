@@ -68,8 +68,12 @@ impl Repeated {
         let is_first = repeated_bytes == 0;
         let is_known = self.is_whole_text();
         self.state = match self.state {
-            // Its beginning may be mended while it grows, but it does not shrink.
-            State::Presumed { .. } if raw.len() < repeated_bytes => State::Never,
+            // It may be mended while it grows, but it does not shrink.
+            State::Presumed { .. } | State::Certain if raw.len() < repeated_bytes => State::Never,
+            // Before it was seen to repeat, only a character that was cut may change.
+            State::Presumed { was_seen: false } if !raw.starts_with(whole(&self.before)) => {
+                State::Never
+            }
             State::Presumed { was_seen } => {
                 State::Presumed { was_seen: was_seen || (begins_alike && !is_first) }
             }
@@ -91,6 +95,15 @@ impl Repeated {
         }
         !begins_alike || is_longer || !is_known
     }
+}
+
+/// Without the replacement characters at the end, which stand for a character that was cut.
+fn whole(mut raw: &[u8]) -> &[u8] {
+    let marks: [&[u8]; 3] = ["\u{fffd}".as_bytes(), br"\ufffd", br"\uFFFD"];
+    while let Some(rest) = marks.iter().find_map(|mark| raw.strip_suffix(*mark)) {
+        raw = rest;
+    }
+    raw
 }
 
 /// Repeated bytes that are no coincidence. Two chunks that happen to be alike, as in "ha" "haha",
@@ -127,8 +140,33 @@ mod tests {
     #[test]
     fn what_repeats_by_design_may_be_mended_but_not_shrink() {
         assert_eq!(news(true, &["a", "a", "ab"]), (vec![true, false, true], true));
-        assert_eq!(news(true, &["ab?", "abc", "abcd"]), (vec![true, true, true], true));
+        for cut in ["ab\u{fffd}", "ab\u{fffd}\u{fffd}", r"ab\ufffd", r"ab\uFFFD"] {
+            assert_eq!(news(true, &[cut, "ab\u{e9}cdefghij"]), (vec![true, true], false));
+            assert_eq!(news(true, &[cut, "abcdefghijklm", "abcdefghijklmn"]).1, true);
+        }
         assert_eq!(news(true, &["abc", "d", "d"]), (vec![true, true, true], false));
         assert_eq!(news(true, &["abc"]), (vec![true], false), "one chunk repeats nothing");
+    }
+
+    #[test]
+    fn what_does_not_repeat_is_known_before_anything_is_lost() {
+        let is_whole_text = |is_design: bool, chunks: &[&str]| {
+            let mut repeated = Repeated::new();
+            repeated.begin(is_design);
+            for chunk in chunks {
+                repeated.is_new(chunk.as_bytes());
+            }
+            repeated.is_whole_text()
+        };
+        assert!(is_whole_text(true, &["a", "ab", "abc"]));
+        assert!(!is_whole_text(true, &["The", " capital"]), "news only, and longer each time");
+        assert!(!is_whole_text(true, &[" a", " cap"]));
+        // A line that grows by doubling looked like it, until it ended.
+        let line = "========";
+        let doubled = [line, &line.repeat(2), &line.repeat(4)];
+        assert!(is_whole_text(false, &doubled));
+        assert!(!is_whole_text(false, &[doubled[0], doubled[1], doubled[2], "\n"]));
+        let (news, _) = news(false, &[doubled[0], doubled[1], doubled[2], "\n", "\n"]);
+        assert_eq!(news, [true; 5]);
     }
 }

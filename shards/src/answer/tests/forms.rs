@@ -157,6 +157,13 @@ fn generate_repeats_its_text_by_design_and_counts_what_is_new() {
     let outcome = chat("news only", &script).format(AnswerFormat::Generate).check();
     assert_eq!((outcome.text.as_str(), outcome.facts.chunks), ("Hello you you", 3));
     assert!(!outcome.facts.is_cumulative);
+    let script = [
+        (100, chunk("The", 1, "null")),
+        (110, chunk(" capital", 2, "null")),
+        (120, chunk(" is", 3, r#"{"type":"stop"}"#) + DONE),
+    ];
+    let outcome = chat("longer news", &script).format(AnswerFormat::Generate).check();
+    assert_eq!((outcome.text.as_str(), outcome.facts.chunks), ("The capital is", 3));
     // Ids without text, and a failure with its words.
     let ids = event(
         r#"{"output_ids":[5],"meta_info":{"completion_tokens":1,"finish_reason":{"type":"stop"}}}"#,

@@ -56,3 +56,23 @@ fn memory_of_a_long_answer_is_given_back() {
     answer.begin(true);
     assert!(answer.memory_bytes() < 1 << 20, "{} bytes are kept", answer.memory_bytes());
 }
+
+#[test]
+fn an_answer_without_end_fills_no_memory() {
+    let long = content(&"x".repeat(1000));
+    let endless = |keeps_text, piece: &str| {
+        let limit = 1 << 16;
+        let plan = AnswerPlan { bytes_limit: limit, keeps_text, ..plan(AnswerFormat::Chat) };
+        let mut answer = Answer::new(&plan);
+        answer.begin(true);
+        answer.head(&STREAM_HEAD);
+        let pieces = (1..1_000_000).map(|at| answer.body(piece.as_bytes(), at));
+        let taken = pieces.take_while(|progress| *progress == Progress::More).count();
+        assert!(answer.memory_bytes() < 4 * limit, "{} bytes", answer.memory_bytes());
+        let verdict = answer.end(1_000_000, false).map_err(|(kind, _)| kind);
+        assert_eq!(verdict, Err(FailureKind::AnswerLimit));
+        taken
+    };
+    assert_eq!(endless(true, &long), 65, "texts, and a gap for each");
+    assert_eq!(endless(false, &content("x")), 8193, "gaps alone");
+}
