@@ -462,7 +462,6 @@ mod tests {
             "run file.yaml",
             "-c 5 search poisson http://h/",
             "http://h/ --events",
-            "http://h/ --ttft-timeout 5s",
             "poisson http://h/ -R 5 --burst-rate 5",
             "poisson http://h/ -R 5 --trace x",
         ] {

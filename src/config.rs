@@ -300,6 +300,7 @@ impl Config {
             timeouts: Timeouts {
                 request_ns: time("--timeout", &flags.timeout, 0)?,
                 connect_ns: time("--connect-timeout", &flags.connect_timeout, CONNECT_TIMEOUT_NS)?,
+                ttft_ns: time("--ttft-timeout", &flags.ttft_timeout, 0)?,
                 idle_ns: time("--idle-timeout", &flags.idle_timeout, 0)?,
             },
             drain_timeout_ns: time("--drain-timeout", &flags.drain_timeout, drain_timeout_ns)?,

@@ -1,6 +1,7 @@
 //! One connection slot of a shard: its state, the query that it carries and the response it is
 //! reading.
 
+use crate::failure::Message;
 use crate::http1::{Carry, ResponseParser};
 use crate::query::Query;
 use crate::tls::Session;
@@ -39,10 +40,8 @@ pub struct Connection {
     pub sent_ns: u64,
     /// When the first byte of the response was seen; 0 = not yet.
     pub first_byte_ns: u64,
-    /// When the request times out; 0 = never.
-    pub request_deadline_ns: u64,
-    /// The answer is over, and the rest of its response may take until then, ns; 0 = not over.
-    pub linger_ns: u64,
+    /// When the answer was over, though its response may go on, ns; 0 = it is not.
+    pub over_ns: u64,
     /// The query that is carried, or waits for the handshake.
     pub query: Option<Query>,
     /// Reads the response.
@@ -65,6 +64,8 @@ pub struct Connection {
     pub tls_begin_ns: u64,
     /// Where a head that is split over receives waits.
     pub carry: Carry,
+    /// The begin of the body, if the status is not accepted.
+    pub refused_body: Option<Message>,
 }
 
 impl Connection {
@@ -77,8 +78,7 @@ impl Connection {
             ready_ns: 0,
             sent_ns: 0,
             first_byte_ns: 0,
-            request_deadline_ns: 0,
-            linger_ns: 0,
+            over_ns: 0,
             query: None,
             parser: ResponseParser::new(false),
             target,
@@ -90,6 +90,7 @@ impl Connection {
             tls: None,
             tls_begin_ns: 0,
             carry: Carry::default(),
+            refused_body: None,
         }
     }
 

@@ -31,7 +31,8 @@ pub enum FailureKind {
     Malformed,
     /// A complete response whose status is not accepted (`--accept-status`).
     Status,
-    /// No complete response within `--timeout`.
+    /// No complete response within `--timeout`, or no token (of plain HTTP: no byte) within
+    /// `--ttft-timeout`.
     RequestTimeout,
     /// No byte for `--idle-timeout` while a response was awaited.
     IdleTimeout,

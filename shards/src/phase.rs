@@ -209,6 +209,9 @@ pub struct Timeouts {
     pub request_ns: u64,
     /// From the attempt to the established connection.
     pub connect_ns: u64,
+    /// From the send to the first token of an answer (one that is not streamed has it with its
+    /// last), of plain HTTP to the first byte of the response.
+    pub ttft_ns: u64,
     /// Between bytes while a response is awaited.
     pub idle_ns: u64,
 }

@@ -36,6 +36,8 @@ pub struct SimEndpoint {
     pub closes_after: u32,
     /// Time between the last answer and the close.
     pub close_ns: u64,
+    /// How it closes: 0, or an errno that the client then sees.
+    pub close_errno: i32,
     /// Every so many requests the connection breaks instead of an answer; 0 = never.
     pub resets_every: u64,
     /// Each answer comes twice.
@@ -75,6 +77,7 @@ impl Default for SimEndpoint {
             connect_errno: 0,
             closes_after: 0,
             close_ns: 0,
+            close_errno: 0,
             resets_every: 0,
             stutters: false,
             freezes_ns: Vec::new(),
@@ -337,7 +340,9 @@ impl Sim {
                 let len = self.endpoint.later[piece].1.len() as i32;
                 (EventKind::Received, slot, generation, len)
             }
-            Happening::Closed { slot, generation } => (EventKind::Received, slot, generation, 0),
+            Happening::Closed { slot, generation } => {
+                (EventKind::Received, slot, generation, -self.endpoint.close_errno)
+            }
             Happening::Broken { slot, generation } => {
                 (EventKind::Received, slot, generation, -libc::ECONNRESET)
             }

@@ -190,6 +190,10 @@ pub struct LoadFlags {
     /// Longest time to open a connection; 0 = off [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Timeouts")]
     pub connect_timeout: Option<String>,
+    /// Longest time from a request's send to the first token of its answer, of plain HTTP to the
+    /// first byte of the response; 0 = off [default: 0]
+    #[arg(long, value_name = "TIME", help_heading = "Timeouts")]
+    pub ttft_timeout: Option<String>,
     /// Longest silence within a response; 0 = off [default: 0]
     #[arg(long, value_name = "TIME", help_heading = "Timeouts")]
     pub idle_timeout: Option<String>,

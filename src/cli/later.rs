@@ -71,8 +71,7 @@ const fn later(long: &'static str, takes_value: bool, topic: &'static str) -> La
 
 const REPLAY: &str = "trace replay is";
 
-const LATER_FLAGS: [LaterFlag; 12] = [
-    later("ttft-timeout", true, "a limit of the time to the first token is"),
+const LATER_FLAGS: [LaterFlag; 11] = [
     later("events", false, "a record per event is"),
     later("trace", true, REPLAY),
     later("trace-format", true, REPLAY),

@@ -181,6 +181,7 @@ struct Transport {
 struct TimeoutEntry {
     request: String,
     connect: String,
+    ttft: String,
     idle: String,
     run: String,
     response_idle: String,
@@ -250,6 +251,7 @@ impl Document<'_> {
             timeouts: TimeoutEntry {
                 request: unit::time_text(config.timeouts.request_ns),
                 connect: unit::time_text(config.timeouts.connect_ns),
+                ttft: unit::time_text(config.timeouts.ttft_ns),
                 idle: unit::time_text(config.timeouts.idle_ns),
                 run: unit::time_text(config.run_timeout_ns),
                 response_idle: unit::time_text(config.response_idle_timeout_ns),
@@ -541,7 +543,10 @@ mod tests {
         assert_eq!(value["endpoint_config"]["endpoints"], json!([]));
         assert_eq!(value["phases"][0]["duration"], "10s");
         assert_eq!(value["request"]["accept_status"], "200-299");
+        assert_eq!(value["timeouts"]["ttft"], "0s");
         assert_eq!(value.get("cores"), None);
+        let (_, value) = written(&["max-throughput", "--ttft-timeout", "1.5s"]);
+        assert_eq!(value["timeouts"]["ttft"], "1500ms");
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub fn flags(config: &Config) -> Vec<String> {
     let unless = |ns: u64, default_ns: u64| (ns != default_ns).then_some(ns);
     words.time("--timeout", unless(config.timeouts.request_ns, 0));
     words.time("--connect-timeout", unless(config.timeouts.connect_ns, super::CONNECT_TIMEOUT_NS));
+    words.time("--ttft-timeout", unless(config.timeouts.ttft_ns, 0));
     words.time("--idle-timeout", unless(config.timeouts.idle_ns, 0));
     let drain_ns = match config.inference {
         Some(_) => super::INFERENCE_DRAIN_TIMEOUT_NS,
@@ -266,6 +267,8 @@ mod tests {
             "500",
             "--timeout",
             "20ms",
+            "--ttft-timeout",
+            "5ms",
             "--abort-if",
             "p99>5ms",
             "--engine",

@@ -27,7 +27,8 @@ fn defaults_are_those_of_the_documentation() {
     assert_eq!(config.duration_ns, Some(10_000_000_000));
     assert_eq!(config.requests, None);
     assert_eq!(config.connections, None);
-    assert_eq!(config.timeouts, Timeouts { request_ns: 0, connect_ns: 5_000_000_000, idle_ns: 0 });
+    let timeouts = Timeouts { connect_ns: 5_000_000_000, ..Timeouts::default() };
+    assert_eq!(config.timeouts, timeouts);
     assert_eq!(config.drain_timeout_ns, 30_000_000_000);
     assert_eq!((config.run_timeout_ns, config.response_idle_timeout_ns), (0, 0));
     assert_eq!(config.accept_status, (200, 299));
@@ -93,6 +94,7 @@ fn every_wrong_value_is_named_with_its_flag_and_what_is_allowed() {
         (["-d", "999999h"], "-d", "366 days"),
         (["--timeout", "soon"], "--timeout", "500ms"),
         (["--connect-timeout", "-1s"], "--connect-timeout", ""),
+        (["--ttft-timeout", "soon"], "--ttft-timeout", "500ms"),
         (["--interval", "1ms"], "--interval", "250ms"),
         (["--accept-status", "2xx"], "--accept-status", "200-399"),
         (["--accept-status", "399-200"], "--accept-status", "200-399"),

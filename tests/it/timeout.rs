@@ -40,12 +40,12 @@ fn a_request_without_answer_times_out(engine: Engine) {
 
 fn a_request_timeout_above_the_answer_changes_nothing(engine: Engine) {
     let server = Server::start();
-    let timeouts = "--timeout 10s --connect-timeout 10s --idle-timeout 10s --drain-timeout 10s \
-                    --run-timeout 30s --response-idle-timeout 10s";
+    let timeouts = "--timeout 10s --connect-timeout 10s --ttft-timeout 10s --idle-timeout 10s \
+                    --drain-timeout 10s --run-timeout 30s --response-idle-timeout 10s";
     let outcome = run(engine, &[server.url("delay?ms=10")], &format!("-n 20 -c 2 {timeouts}"));
     outcome.expect_successes(20);
     // 0 = off, not at once.
-    let off = "--timeout 0 --connect-timeout 0 --idle-timeout 0 --run-timeout 0 \
+    let off = "--timeout 0 --connect-timeout 0 --ttft-timeout 0 --idle-timeout 0 --run-timeout 0 \
                --response-idle-timeout 0";
     let outcome = run(engine, &[server.url("delay?ms=10")], &format!("-n 20 -c 2 {off}"));
     outcome.expect_successes(20);

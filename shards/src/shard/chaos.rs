@@ -7,6 +7,7 @@ use rtrb::{Producer, RingBuffer};
 
 use super::tests::{BEGIN_NS, MS, Setup, Totals, phase, shard_plan};
 use super::{Issuing, Shard, ShardPlan};
+use crate::answer::{AnswerFormat, AnswerPlan};
 use crate::connection::State;
 use crate::order::{Order, SampleOrder};
 use crate::phase::{
@@ -91,6 +92,30 @@ const RESPONSES: [&[u8]; 5] = [
     b"garbage",
 ];
 
+const STREAM_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+                             Transfer-Encoding: chunked\r\n\r\n";
+
+/// What may come of a stream, in HTTP chunks or not.
+const PIECES: [&[u8]; 7] = [
+    b"3b\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hey\"}}]}\n\n\r\n",
+    b"e\r\ndata: [DONE]\n\n\r\n",
+    b"0\r\n\r\n",
+    b"9\r\ndata: {}\n\r\n",
+    b"9\r\n\ndata: x\n\r\n",
+    b"14\r\ndata: {\"error\":\"e\"}\n\r\n1\r\n\n\r\n",
+    b"garbage",
+];
+
+/// Pieces at instants, the token more often than the rest.
+fn stream(random: &mut impl FnMut(u64) -> u64) -> Vec<(u64, Vec<u8>)> {
+    let mut at_ns = 0;
+    let mut piece = |_| {
+        at_ns += random(2) * random(20 * MS);
+        (at_ns, PIECES[(random(10) as usize).saturating_sub(3)].to_vec())
+    };
+    (0..8).map(&mut piece).collect()
+}
+
 /// `Setup::run` itself asserts that every query is accounted for.
 fn run_seed(seed: u64) {
     let mut state = seed;
@@ -100,15 +125,20 @@ fn run_seed(seed: u64) {
         (state >> 33) % below
     };
     let in_flight = 1 + random(40) as u32;
+    let is_chat = random(2) == 0;
+    let response =
+        if is_chat { STREAM_HEAD } else { RESPONSES[random(RESPONSES.len() as u64) as usize] };
     let endpoint = SimEndpoint {
         service_ns: (0..50).map(|_| MS / 5 + random(3) * random(40 * MS)).collect(),
         servers: [1, 7, usize::MAX][random(3) as usize],
-        response: RESPONSES[random(5) as usize].to_vec(),
+        response: response.to_vec(),
+        later: if is_chat { stream(&mut random) } else { vec![] },
         answers: [u64::MAX, random(200)][random(2) as usize],
         connect_ns: random(3) * random(30 * MS),
         connect_errno: [0, 0, 0, 0, libc::ECONNREFUSED, libc::EAGAIN][random(6) as usize],
         closes_after: random(5) as u32,
-        close_ns: random(2) * random(3 * MS),
+        close_ns: random(2) * random(if is_chat { 60 * MS } else { 3 * MS }),
+        close_errno: [0, libc::ECONNRESET][random(2) as usize],
         stutters: random(4) == 0,
         resets_every: random(3) * random(20),
         client_stalls_ns: (0..random(3)).map(|_| stall(&mut random)).collect(),
@@ -121,11 +151,14 @@ fn run_seed(seed: u64) {
         request_ns: random(3) * random(50 * MS),
         connect_ns: random(3) * random(40 * MS),
         idle_ns: random(3) * random(50 * MS),
+        ttft_ns: random(3) * random(50 * MS),
     };
     let targets = 1 + random(3) as u32;
+    let format = if is_chat { AnswerFormat::Chat } else { AnswerFormat::Plain };
+    let answers = AnswerPlan { format, ..AnswerPlan::PLAIN };
     let plan = ShardPlan {
         wait: [Wait::Sleep, Wait::Hybrid][random(2) as usize],
-        table: table_of(targets),
+        table: RequestTable { answers: Arc::new(answers), ..table_of(targets) },
         timeouts,
         keepalive: random(3) > 0,
         connections_per_target: random(u64::from(in_flight) + 1) as u32,
@@ -163,7 +196,7 @@ fn run_seed(seed: u64) {
     };
     // A query may wait for a full backlog for ever; all phases are over long before.
     let script = instants.into_iter().zip([end, word]);
-    let script = script.chain([(BEGIN_NS + 20_000 * MS, Some(Command::Exit))]);
+    let script = script.chain([(BEGIN_NS + 400_000 * MS, Some(Command::Exit))]);
     let script = script.filter_map(|(at_ns, command)| Some((at_ns, command?))).collect();
     let starts: Vec<u64> = phases.iter().map(|plan| plan.start_ns).collect();
     let setup = Setup { script, dispatches: Some(ring.1), ..Setup::new(plan, endpoint, phases) };

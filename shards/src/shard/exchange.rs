@@ -2,11 +2,12 @@
 
 use super::Shard;
 use super::keep::End;
-use crate::answer::{Answer, Progress};
+use crate::answer::{Answer, Progress, Verdict};
 use crate::connection::{Connection, State};
 use crate::failure::{FailureKind, Message};
 use crate::http1::{Eof, Step};
 use crate::limits::{BACKOFF_NS_MAX, BACKOFF_NS_MIN, CONNECTS_IN_FLIGHT, LINGER_NS};
+use crate::phase::Timeouts;
 use crate::query::{PoolWait, Query};
 use crate::reactor::Event;
 use crate::recorder::{AnswerTimes, Counters, Recording, Stamps};
@@ -41,11 +42,9 @@ pub(super) enum Ending {
 /// What reading a response works on. Plaintext comes by here, whether it lies in a receive buffer
 /// or has been decrypted.
 pub(super) struct Reading<'a> {
-    pub(super) slot: u32,
     pub(super) connection: &'a mut Connection,
     pub(super) answer: Option<&'a mut Answer>,
     pub(super) counters: &'a mut Counters,
-    pub(super) refused_body: &'a mut Option<(u32, Message)>,
     pub(super) accept_status: (u16, u16),
     /// Of the receive that brought the bytes.
     pub(super) stamp_ns: u64,
@@ -54,39 +53,29 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     /// Parses bytes of a response where they lie.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Fed {
-        let Reading { connection, answer, counters, stamp_ns, .. } = self;
         let mut input = bytes;
-        counters.bytes_received += bytes.len() as u64;
-        if connection.first_byte_ns == 0 {
-            connection.first_byte_ns = *stamp_ns;
+        self.counters.bytes_received += bytes.len() as u64;
+        if self.connection.first_byte_ns == 0 {
+            self.connection.first_byte_ns = self.stamp_ns;
         }
         loop {
-            match connection.parser.step(&mut input, &mut connection.carry) {
+            let Connection { parser, carry, first_byte_ns, .. } = &mut *self.connection;
+            match parser.step(&mut input, carry) {
                 Ok(Step::More) => return Fed::More,
                 Ok(Step::End { excess }) => return Fed::Complete { is_clean: excess == 0 },
                 Ok(Step::Interim(_)) => {
-                    counters.interim_responses += 1;
+                    self.counters.interim_responses += 1;
                     // The response itself begins behind it, here or in a later receive.
-                    connection.first_byte_ns = if input.is_empty() { 0 } else { *stamp_ns };
+                    *first_byte_ns = if input.is_empty() { 0 } else { self.stamp_ns };
                 }
                 Ok(Step::Head(head)) => {
-                    if let Some(answer) = answer {
+                    if let Some(answer) = &mut self.answer {
                         answer.head(&head);
                     }
                 }
                 Ok(Step::Body(body)) => {
-                    let status = connection.parser.head().map_or(0, |head| head.status);
-                    let (low, high) = self.accept_status;
-                    if !(low..=high).contains(&status) {
-                        let slot = self.slot;
-                        self.refused_body.get_or_insert_with(|| (slot, Message::from_wire(body)));
-                    } else if let Some(answer) = answer {
-                        match answer.body(body, *stamp_ns) {
-                            Progress::More => {}
-                            Progress::Over if connection.linger_ns > 0 => {}
-                            Progress::Over => connection.linger_ns = *stamp_ns + LINGER_NS,
-                            Progress::Broken => return Fed::Broken,
-                        }
+                    if self.take_body(body) == Progress::Broken {
+                        return Fed::Broken;
                     }
                 }
                 Err(malformed) => {
@@ -94,6 +83,22 @@ impl Reading<'_> {
                 }
             }
         }
+    }
+
+    fn take_body(&mut self, body: &[u8]) -> Progress {
+        let Reading { connection, answer, stamp_ns, .. } = self;
+        let progress = answer.as_mut().map_or(Progress::More, |it| it.body(body, *stamp_ns));
+        let status = connection.parser.head().map_or(0, |head| head.status);
+        let (low, high) = self.accept_status;
+        if !(low..=high).contains(&status) {
+            // It has failed, whatever it says; only its words are of interest.
+            connection.refused_body.get_or_insert_with(|| Message::from_wire(body));
+            return Progress::More;
+        }
+        if progress == Progress::Over && connection.over_ns == 0 {
+            connection.over_ns = *stamp_ns;
+        }
+        progress
     }
 }
 
@@ -110,21 +115,26 @@ impl Shard {
         self.start_handshakes();
     }
 
-    /// The earlier of the request's deadline and the idle one; of an answer that is over, the end
-    /// of the patience for the rest of its response.
+    /// The earliest deadline of a request that is out; of an answer that is over, the end of the
+    /// patience for the rest of its response.
     pub(super) fn set_exchange_deadline(&mut self, slot: u32, now_ns: u64) {
-        let linger_ns = self.connections[slot as usize].linger_ns;
-        if linger_ns > 0 {
-            return self.wheel.set(slot, linger_ns);
-        }
-        let request_ns = self.connections[slot as usize].request_deadline_ns;
-        let idle_ns = match self.plan.timeouts.idle_ns {
-            0 => u64::MAX,
-            timeout_ns => now_ns + timeout_ns,
+        let Connection { over_ns, sent_ns, .. } = self.connections[slot as usize];
+        let Timeouts { request_ns, ttft_ns, idle_ns, .. } = self.plan.timeouts;
+        let deadline_ns = if over_ns > 0 {
+            over_ns + LINGER_NS
+        } else {
+            let ttft_ns = if self.awaits_first(slot) { ttft_ns } else { 0 };
+            let of_request_ns = end_of(sent_ns, request_ns).min(end_of(sent_ns, ttft_ns));
+            of_request_ns.min(end_of(now_ns, idle_ns))
         };
-        let deadline_ns = if request_ns == 0 { idle_ns } else { idle_ns.min(request_ns) };
-        if deadline_ns != u64::MAX {
-            self.wheel.set(slot, deadline_ns);
+        self.wheel.set(slot, if deadline_ns == u64::MAX { 0 } else { deadline_ns });
+    }
+
+    /// Nothing has come yet of what `--ttft-timeout` is about.
+    fn awaits_first(&self, slot: u32) -> bool {
+        match self.answers.get(slot as usize) {
+            Some(answer) => answer.facts().first_token_ns == 0,
+            None => self.connections[slot as usize].first_byte_ns == 0,
         }
     }
 
@@ -150,13 +160,12 @@ impl Shard {
             State::Idle => {
                 // An idle connection that speaks or ends is of no more use; nobody asked it
                 // anything.
-                let counters = &mut self.recording.counters;
+                let Connection { target, exchanges, .. } = *connection;
                 if event.result <= 0 {
-                    counters.closed_by_endpoint += 1;
-                    counters.closed_by_endpoint_exchanges += u64::from(connection.exchanges);
+                    self.count_closed_by_endpoint(exchanges);
                 }
                 self.reactor.recycle(event);
-                self.pool.remove_idle(connection.target, slot);
+                self.pool.remove_idle(target, slot);
                 self.close(slot);
             }
             State::Securing => {
@@ -171,11 +180,9 @@ impl Shard {
     fn feed(&mut self, event: &Event) {
         let slot = event.slot;
         let mut reading = Reading {
-            slot,
             connection: &mut self.connections[slot as usize],
             answer: self.answers.get_mut(slot as usize),
             counters: &mut self.recording.counters,
-            refused_body: &mut self.refused_body,
             accept_status: self.plan.accept_status,
             stamp_ns: event.stamp_ns,
         };
@@ -189,10 +196,11 @@ impl Shard {
 
     /// What follows from the bytes of a receive.
     pub(super) fn fed(&mut self, slot: u32, fed: Fed, stamp_ns: u64) {
+        let is_over = self.connections[slot as usize].over_ns > 0;
         match fed {
             Fed::More => {
-                let is_over = self.connections[slot as usize].linger_ns > 0;
-                if is_over || self.plan.timeouts.idle_ns > 0 {
+                let Timeouts { ttft_ns, idle_ns, .. } = self.plan.timeouts;
+                if is_over || ttft_ns > 0 || idle_ns > 0 {
                     self.set_exchange_deadline(slot, stamp_ns);
                 }
             }
@@ -201,22 +209,18 @@ impl Shard {
                 self.complete(slot, stamp_ns, ending);
             }
             Fed::Broken => self.answer_failed(slot),
+            // What follows an answer says nothing any more.
+            Fed::Malformed(..) if is_over => self.complete(slot, stamp_ns, Ending::Unclean),
             Fed::Malformed(reason, excerpt) => self.fail(slot, FailureKind::Malformed, || {
                 Message::new(&format!("{reason}: {:?}", excerpt.as_str()))
             }),
         }
     }
 
-    /// A response is whole.
+    /// A response is whole, or its answer is over and nothing more is waited for.
     pub(super) fn complete(&mut self, slot: u32, stamp_ns: u64, ending: Ending) {
         let connection = &mut self.connections[slot as usize];
         let head = *connection.parser.head().expect("a complete response has a head");
-        let (low, high) = self.plan.accept_status;
-        let is_accepted = (low..=high).contains(&head.status);
-        let verdict = match self.answers.get_mut(slot as usize) {
-            Some(answer) if is_accepted => answer.end(stamp_ns, ending == Ending::Eof),
-            _ => Ok(()),
-        };
         let query = connection.query.take().expect("a busy connection carries a query");
         let stamps = Stamps {
             scheduled_ns: query.scheduled_ns,
@@ -224,19 +228,15 @@ impl Shard {
             ready_ns: connection.ready_ns,
             sent_ns: connection.sent_ns,
             first_byte_ns: connection.first_byte_ns,
-            complete_ns: match self.answers.get(slot as usize) {
-                // What a front keeps open behind it is no part of the answer.
-                Some(answer) if answer.facts().done_ns > 0 => answer.facts().done_ns,
-                _ => stamp_ns,
-            },
+            // What a front keeps open behind it is no part of the answer.
+            complete_ns: if connection.over_ns > 0 { connection.over_ns } else { stamp_ns },
         };
+        let verdict = self.judge(slot, head.status, stamp_ns, ending);
         let wire_stamps = self.take_wire_stamps(slot, &query);
-        let connection = &mut self.connections[slot as usize];
-        if !head.keep_alive && self.plan.keepalive {
-            self.recording.counters.closed_by_endpoint += 1;
-            self.recording.counters.closed_by_endpoint_exchanges +=
-                u64::from(connection.exchanges) + 1;
+        if (!head.keep_alive || ending == Ending::Eof) && self.plan.keepalive {
+            self.count_closed_by_endpoint(self.connections[slot as usize].exchanges + 1);
         }
+        let connection = &mut self.connections[slot as usize];
         let is_reusable = ending == Ending::Clean && head.keep_alive && self.plan.keepalive;
         if is_reusable && !self.reactor.is_sending(slot) {
             connection.state = State::Idle;
@@ -248,17 +248,7 @@ impl Shard {
             self.close(slot);
         }
         let goals = self.plan.goals;
-        let refused_body = match self.refused_body {
-            Some((of, body)) if of == slot => {
-                self.refused_body = None;
-                Some(body)
-            }
-            _ => None,
-        };
-        let failure = match &verdict {
-            Err((kind, _)) => Some(*kind),
-            Ok(()) => (!is_accepted).then_some(FailureKind::Status),
-        };
+        let failure = verdict.as_ref().err().map(|(kind, _)| *kind);
         let end = End { at_ns: stamps.complete_ns, status: head.status, failure };
         self.keep_record(&query, Some(slot), &end);
         let answers = std::mem::take(&mut self.answers);
@@ -266,10 +256,15 @@ impl Shard {
         let (prompt_tokens, is_stream) = (request.prompt_tokens, request.is_stream);
         self.settle(&query, stamp_ns, |recording| {
             recording.statuses.count(head.status);
-            if let Err((kind, message)) = verdict {
+            if let Err((kind, words)) = verdict {
                 recording.counters.failed += 1;
-                recording.failures.count(kind, || message);
-            } else if is_accepted {
+                recording.failures.count(kind, || match kind {
+                    FailureKind::Status => {
+                        Message::new(&format!("{} {}", head.status, words.as_str()))
+                    }
+                    _ => words,
+                });
+            } else {
                 let answer = answers.get(slot as usize);
                 let times = answer.map(|answer| AnswerTimes::of(answer.facts(), end.at_ns));
                 recording.success(&stamps, times.as_ref(), goals.as_ref());
@@ -280,17 +275,36 @@ impl Shard {
                 if let Some(wire_stamps) = wire_stamps {
                     wire_stamps.record(recording, stamps.sent_ns, stamp_ns);
                 }
-            } else {
-                recording.counters.failed += 1;
-                recording.failures.count(FailureKind::Status, || {
-                    let body = refused_body.unwrap_or(Message::EMPTY);
-                    Message::new(&format!("{} {}", head.status, body.as_str()))
-                });
             }
         });
         self.answers = answers;
         self.now_ns = self.now_ns.max(stamp_ns);
         self.pump();
+    }
+
+    /// What becomes of the query of a whole response. Of a refusal the words without the status:
+    /// those of its error, which are better than its JSON, else the begin of its body.
+    #[expect(clippy::result_large_err, reason = "it is taken apart at once, by the one caller")]
+    fn judge(&mut self, slot: u32, status: u16, stamp_ns: u64, ending: Ending) -> Verdict {
+        let answer = self.answers.get_mut(slot as usize);
+        let verdict = answer.map_or(Ok(()), |answer| answer.end(stamp_ns, ending == Ending::Eof));
+        let (low, high) = self.plan.accept_status;
+        if (low..=high).contains(&status) {
+            return verdict;
+        }
+        let words = match verdict {
+            Err((FailureKind::ErrorInAnswer, words)) => words,
+            _ => self.connections[slot as usize].refused_body.unwrap_or(Message::EMPTY),
+        };
+        Err((FailureKind::Status, words))
+    }
+
+    /// The endpoint has closed a connection. One that never carried anything does not show how many
+    /// requests they may carry.
+    pub(super) fn count_closed_by_endpoint(&mut self, exchanges: u32) {
+        let counters = &mut self.recording.counters;
+        counters.closed_by_endpoint += u64::from(exchanges > 0);
+        counters.closed_by_endpoint_exchanges += u64::from(exchanges);
     }
 
     /// An answer cannot be read on.
@@ -326,6 +340,9 @@ impl Shard {
         let connection = &mut self.connections[slot as usize];
         if connection.looks_stale() {
             return self.retry(slot);
+        }
+        if connection.over_ns > 0 {
+            return self.complete(slot, stamp_ns, Ending::Eof);
         }
         let send_errno = connection.send_errno;
         if errno != 0 {
@@ -367,9 +384,7 @@ impl Shard {
     pub(super) fn retry(&mut self, slot: u32) {
         self.recording.counters.connections_reused_stale += 1;
         self.recording.counters.retries += 1;
-        self.recording.counters.closed_by_endpoint += 1;
-        self.recording.counters.closed_by_endpoint_exchanges +=
-            u64::from(self.connections[slot as usize].exchanges);
+        self.count_closed_by_endpoint(self.connections[slot as usize].exchanges);
         self.disconnect(slot);
         // The handshake has a deadline of its own.
         self.wheel.set(slot, 0);
@@ -388,9 +403,6 @@ impl Shard {
 
     /// The query of a slot ends in a failure, and its connection with it.
     pub(super) fn fail(&mut self, slot: u32, kind: FailureKind, message: impl FnOnce() -> Message) {
-        if self.refused_body.is_some_and(|(of, _)| of == slot) {
-            self.refused_body = None;
-        }
         let connection = &mut self.connections[slot as usize];
         let query = connection.query.take();
         let sent_ns = connection.sent_ns;
@@ -641,25 +653,36 @@ impl Shard {
                 }
                 State::Securing => self.handshake_timed_out(slot),
                 // The answer was over long since.
-                State::Busy if connection.linger_ns > 0 => {
+                State::Busy if connection.over_ns > 0 => {
                     self.complete(slot, self.now_ns, Ending::Unclean);
                 }
                 State::Busy => {
                     self.recording.counters.timeouts_after_client_stall += u64::from(after_stall);
-                    let request_ns = connection.request_deadline_ns;
-                    if request_ns != 0 && self.now_ns >= request_ns {
-                        self.fail(slot, FailureKind::RequestTimeout, || {
-                            Message::new("no complete response within --timeout")
-                        });
-                    } else {
-                        self.fail(slot, FailureKind::IdleTimeout, || {
-                            Message::new("no byte within --idle-timeout")
-                        });
-                    }
+                    self.exchange_timed_out(slot);
                 }
                 State::Closed | State::Queued | State::Idle => {}
             }
         }
         self.expired = expired;
     }
+
+    fn exchange_timed_out(&mut self, slot: u32) {
+        let sent_ns = self.connections[slot as usize].sent_ns;
+        let is_over = |timeout_ns| end_of(sent_ns, timeout_ns) <= self.now_ns;
+        let (kind, text) = if is_over(self.plan.timeouts.request_ns) {
+            (FailureKind::RequestTimeout, "no complete response within --timeout")
+        } else if !is_over(self.plan.timeouts.ttft_ns) || !self.awaits_first(slot) {
+            (FailureKind::IdleTimeout, "no byte within --idle-timeout")
+        } else if self.answers.is_empty() {
+            (FailureKind::RequestTimeout, "no byte within --ttft-timeout")
+        } else {
+            (FailureKind::RequestTimeout, "no token within --ttft-timeout")
+        };
+        self.fail(slot, kind, || Message::new(text));
+    }
+}
+
+/// When a timeout that began at `since_ns` is over; `u64::MAX` if it is off or has yet to begin.
+fn end_of(since_ns: u64, timeout_ns: u64) -> u64 {
+    if since_ns == 0 || timeout_ns == 0 { u64::MAX } else { since_ns.saturating_add(timeout_ns) }
 }

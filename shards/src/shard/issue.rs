@@ -246,7 +246,8 @@ impl Shard {
         connection.begun_in = self.turns;
         connection.parser = ResponseParser::new(request.is_head);
         connection.first_byte_ns = 0;
-        connection.linger_ns = 0;
+        connection.over_ns = 0;
+        connection.refused_body = None;
         if let Some(answer) = self.answers.get_mut(slot as usize) {
             answer.begin(request.is_stream);
         }
@@ -311,13 +312,9 @@ impl Shard {
             if connection.state != State::Busy {
                 continue;
             }
-            // A resend keeps the stamp of the first send, and so the deadline of the request.
+            // A resend keeps the stamp of the first send, and so the deadlines that count from it.
             if connection.sent_ns == 0 {
                 connection.sent_ns = now_ns;
-                connection.request_deadline_ns = match self.plan.timeouts.request_ns {
-                    0 => 0,
-                    timeout_ns => now_ns + timeout_ns,
-                };
                 if let Some(query) = &connection.query
                     && query.phase == self.recording.phase
                 {

@@ -34,7 +34,6 @@ use crate::answer::{Answer, AnswerFormat};
 use crate::clock::Calibration;
 use crate::connection::Connection;
 use crate::cpu::{CpuMeter, CpuUse};
-use crate::failure::Message as FailureMessage;
 use crate::limits::{DUE_PER_TURN, EVENTS_PER_TURN, HICCUP_NS, SENDS_PER_ENTER, STALL_NS};
 use crate::margin::Margin;
 use crate::phase::{
@@ -208,8 +207,6 @@ pub struct Shard {
     expired: Vec<u32>,
     recording: Box<Recording>,
     spares: VecDeque<Box<Recording>>,
-    /// Body of the first response with a status that is not accepted, and its slot.
-    refused_body: Option<(u32, FailureMessage)>,
     is_ready: bool,
     is_exiting: bool,
     has_commands: bool,
@@ -288,7 +285,6 @@ impl Shard {
             expired: Vec::with_capacity(slots as usize),
             recording,
             spares: (0..2).map(|_| Box::default()).collect(),
-            refused_body: None,
             is_ready: false,
             is_exiting: false,
             has_commands: true,

@@ -38,11 +38,9 @@ impl Shard {
         self.reactor.recycle(event);
         let is_awaited = connection.state == State::Busy && !connection.was_bound_stale(self.turns);
         let mut reading = Reading {
-            slot,
             connection,
             answer: self.answers.get_mut(slot as usize),
             counters: &mut self.recording.counters,
-            refused_body: &mut self.refused_body,
             accept_status: self.plan.accept_status,
             stamp_ns: event.stamp_ns,
         };
@@ -55,18 +53,22 @@ impl Shard {
             Fed::Malformed(..) | Fed::Broken => {}
         });
         let (is_ready, is_closed) = (session.is_ready(), session.is_closed());
-        self.connections[slot as usize].tls = Some(session);
-        self.send_outbox(slot);
+        let connection = &mut self.connections[slot as usize];
+        connection.tls = Some(session);
+        let state = connection.state;
         let broken = match outcome {
             Err(refusal) => Some(refusal),
             Ok(()) if is_unasked => Some(Refusal::unasked()),
             Ok(()) => None,
         };
-        match self.connections[slot as usize].state {
+        if state == State::Securing && broken.is_none() && is_ready && !is_closed {
+            return self.secured(slot);
+        }
+        self.send_outbox(slot);
+        match state {
             State::Securing => match broken {
                 Some(refusal) => self.handshake_failed(slot, &refusal),
                 None if is_closed => self.handshake_failed(slot, &Refusal::closed()),
-                None if is_ready => self.secured(slot),
                 None => {}
             },
             // Tickets and new keys may come at any time; all else ends an idle connection.
@@ -89,7 +91,7 @@ impl Shard {
         let connection = &self.connections[slot as usize];
         match (fed, broken) {
             // The answer was over: what breaks behind it is no part of it.
-            (Fed::More, Some(_)) if connection.linger_ns > 0 => {
+            (Fed::More, Some(_)) if connection.over_ns > 0 => {
                 self.complete(slot, stamp_ns, Ending::Unclean);
             }
             (Fed::More, Some(refusal)) => {
@@ -99,7 +101,7 @@ impl Shard {
             (Fed::More, None) if is_closed => self.stream_ended(slot, 0, stamp_ns),
             (Fed::Complete { is_clean }, broken) => {
                 let keeps_alive = connection.parser.head().is_some_and(|head| head.keep_alive);
-                if is_closed && keeps_alive {
+                if is_closed && keeps_alive && self.plan.keepalive {
                     self.count_closed_by_endpoint(connection.exchanges + 1);
                 }
                 let is_clean = is_clean && broken.is_none() && !is_closed;
@@ -120,6 +122,8 @@ impl Shard {
         self.recording.counters.tls_handshakes += 1;
         self.recording.counters.tls_resumed += u64::from(is_resumed);
         self.ready(slot, ready_ns);
+        // The last message of the handshake, unless it went with the request that waited for it.
+        self.send_outbox(slot);
     }
 
     /// The stream ended in the handshake (`errno` 0) or broke.
@@ -157,11 +161,6 @@ impl Shard {
         self.count_closed_by_endpoint(exchanges);
         self.pool.remove_idle(target, slot);
         self.close(slot);
-    }
-
-    fn count_closed_by_endpoint(&mut self, exchanges: u32) {
-        self.recording.counters.closed_by_endpoint += 1;
-        self.recording.counters.closed_by_endpoint_exchanges += u64::from(exchanges);
     }
 
     /// Queues what TLS has to say on its own account.

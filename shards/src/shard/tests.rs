@@ -483,8 +483,11 @@ fn resent_request_still_times_out() {
         SimEndpoint { closes_after: 1, close_ns: MS, answers: 1, ..SimEndpoint::default() };
     // First sent at 1 ms, again at 2 ms or when the handshake is over.
     let request = Timeouts { request_ns: 20 * MS, ..Timeouts::default() };
+    let ttft = Timeouts { ttft_ns: 20 * MS, ..Timeouts::default() };
     let idle = Timeouts { idle_ns: 20 * MS, ..Timeouts::default() };
     for (timeouts, connect_ns, kind, due_ns) in [
+        (ttft, 0, FailureKind::RequestTimeout, 21 * MS),
+        (ttft, 40 * MS, FailureKind::RequestTimeout, 42 * MS),
         (request, 0, FailureKind::RequestTimeout, 21 * MS),
         (request, 40 * MS, FailureKind::RequestTimeout, 42 * MS),
         (idle, 0, FailureKind::IdleTimeout, 22 * MS),
@@ -528,4 +531,50 @@ fn answer_that_was_there_before_its_request_is_none() {
     totals[0].assert_latencies_ms(&[1.0; 4]);
     let counters = totals[0].counters;
     assert_eq!((counters.retries, counters.connections_reused_stale), (3, 3));
+}
+
+#[test]
+fn each_refused_response_keeps_its_own_body() {
+    // The second begins while the first has only a part of its body, and is the first of its phase.
+    let endpoint = SimEndpoint {
+        response: b"HTTP/1.1 503 Busy\r\nContent-Length: 10\r\n\r\nover".to_vec(),
+        later: vec![(5 * MS, b"loaded".to_vec())],
+        ..SimEndpoint::default()
+    };
+    let warmup = PhasePlan {
+        start_ns: BEGIN_NS,
+        duration_ns: Some(1_500_000),
+        drain_timeout_ns: 0,
+        ..phase(0, 1, None)
+    };
+    let main = PhasePlan { start_ns: BEGIN_NS + 1_500_000, ..phase(1, 2, Some(1)) };
+    let (_, totals) = run(shard_plan(2), endpoint, vec![warmup, main], None);
+    assert_eq!((totals[0].in_flight_at_end, totals[1].counters.carried_in), (1, 1));
+    let tally = totals[1].failures.tally(FailureKind::Status);
+    assert_eq!((tally.count, tally.first_message.as_str()), (1, "503 over"));
+}
+
+#[test]
+fn ttft_timeout_of_plain_http_is_a_limit_of_the_first_byte() {
+    let endpoint = SimEndpoint {
+        service_ns: vec![10 * MS],
+        response: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no".to_vec(),
+        later: vec![(40 * MS, b"k".to_vec())],
+        ..SimEndpoint::default()
+    };
+    let run = |endpoint: &SimEndpoint, ttft_ns| {
+        let timeouts = Timeouts { ttft_ns, ..Timeouts::default() };
+        let plan = ShardPlan { timeouts, ..shard_plan(1) };
+        run(plan, endpoint.clone(), vec![phase(0, 1, Some(2))], None).1.remove(0)
+    };
+    run(&endpoint, 11 * MS).assert_latencies_ms(&[50.0; 2]);
+    let totals = run(&endpoint, 9 * MS);
+    let tally = totals.failures.tally(FailureKind::RequestTimeout);
+    assert_eq!((tally.count, tally.first_message.as_str()), (2, "no byte within --ttft-timeout"));
+    // An interim response is none.
+    let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".to_vec();
+    let later = vec![(10 * MS, endpoint.response.clone()), (20 * MS, b"k".to_vec())];
+    let endpoint = SimEndpoint { response: interim, later, ..endpoint };
+    assert_eq!(run(&endpoint, 15 * MS).counters.failed, 2);
+    assert_eq!(run(&endpoint, 21 * MS).counters.failed, 0);
 }
