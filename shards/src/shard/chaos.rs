@@ -139,6 +139,7 @@ fn run_seed(seed: u64) {
         closes_after: random(5) as u32,
         close_ns: random(2) * random(if is_chat { 60 * MS } else { 3 * MS }),
         close_errno: [0, libc::ECONNRESET][random(2) as usize],
+        greets: random(8) == 0,
         stutters: random(4) == 0,
         resets_every: random(3) * random(20),
         client_stalls_ns: (0..random(3)).map(|_| stall(&mut random)).collect(),
