@@ -222,10 +222,6 @@ impl Config {
     /// Types what was typed.
     pub fn from_cli(load: Load) -> Result<Config, Error> {
         let Load { command, flags, common } = load;
-        let time = |flag, text: &Option<String>, default_ns| match text {
-            Some(text) => parse(flag, text, unit::TIME_FORM, unit::time_ns),
-            None => Ok(default_ns),
-        };
         let arrivals = Arrivals::from_cli(command, &flags)?;
         let connections = optional(&flags.connections, value::connections)?;
         if command == LoadCommand::Concurrency && connections.is_none() {
@@ -282,12 +278,7 @@ impl Config {
             unix_socket: flags.unix_socket.clone(),
             source_ip: optional(&flags.source_ip, value::source)?,
             keepalive: !flags.disable_keepalive,
-            timeouts: Timeouts {
-                request_ns: time("--timeout", &flags.timeout, 0)?,
-                connect_ns: time("--connect-timeout", &flags.connect_timeout, CONNECT_TIMEOUT_NS)?,
-                ttft_ns: time("--ttft-timeout", &flags.ttft_timeout, 0)?,
-                idle_ns: time("--idle-timeout", &flags.idle_timeout, 0)?,
-            },
+            timeouts: timeouts(&flags)?,
             drain_timeout_ns: time("--drain-timeout", &flags.drain_timeout, drain_timeout_ns)?,
             run_timeout_ns: time("--run-timeout", &flags.run_timeout, 0)?,
             response_idle_timeout_ns: time(
@@ -408,6 +399,23 @@ impl CommonConfig {
         let seed = optional(&common.seed, |text| value::seed("--seed", text))?.unwrap_or(SEED);
         let Common { spin, json, quiet, allow_untrusted, .. } = common;
         Ok(CommonConfig { cores, engine, spin, json, quiet, ui, report_dir, seed, allow_untrusted })
+    }
+}
+
+/// Limits of each request and connection.
+fn timeouts(flags: &LoadFlags) -> Result<Timeouts, Error> {
+    Ok(Timeouts {
+        request_ns: time("--timeout", &flags.timeout, 0)?,
+        connect_ns: time("--connect-timeout", &flags.connect_timeout, CONNECT_TIMEOUT_NS)?,
+        ttft_ns: time("--ttft-timeout", &flags.ttft_timeout, 0)?,
+        idle_ns: time("--idle-timeout", &flags.idle_timeout, 0)?,
+    })
+}
+
+fn time(flag: &'static str, text: &Option<String>, default_ns: u64) -> Result<u64, Error> {
+    match text {
+        Some(text) => parse(flag, text, unit::TIME_FORM, unit::time_ns),
+        None => Ok(default_ns),
     }
 }
 

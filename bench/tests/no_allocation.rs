@@ -134,6 +134,7 @@ fn plan(case: Case, address: Address, clock: Calibration) -> ShardPlan {
         timeouts: Timeouts {
             request_ns: 10_000_000_000,
             connect_ns: 10_000_000_000,
+            ttft_ns: 10_000_000_000,
             idle_ns: 10_000_000_000,
         },
         keepalive: case.keepalive,

@@ -40,6 +40,8 @@ pub struct SimEndpoint {
     pub close_errno: i32,
     /// Every so many requests the connection breaks instead of an answer; 0 = never.
     pub resets_every: u64,
+    /// It answers each connection before it has been asked.
+    pub greets: bool,
     /// Each answer comes twice.
     pub stutters: bool,
     /// It does nothing in these stretches, and then goes on: first instant, and first after it, ns.
@@ -79,6 +81,7 @@ impl Default for SimEndpoint {
             close_ns: 0,
             close_errno: 0,
             resets_every: 0,
+            greets: false,
             stutters: false,
             freezes_ns: Vec::new(),
             client_stalls_ns: Vec::new(),
@@ -217,6 +220,9 @@ impl Sim {
         self.answered[slot as usize] = 0;
         let at_ns = self.now_ns + self.endpoint.connect_ns;
         self.plan(at_ns, Happening::Connected { slot, generation });
+        if self.endpoint.greets {
+            self.plan(at_ns, Happening::Answer { slot, generation });
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
@@ -737,3 +738,47 @@ fn blocking_client_goes_by_the_same_plan() {
 
 /// For one message; a machine that is slower than this is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Serves one request. Whether it was there when the handshake was over.
+fn serve_at_once(mut socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<bool> {
+    socket.set_nodelay(true)?;
+    let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
+    while connection.is_handshaking() {
+        while connection.wants_write() {
+            connection.write_tls(&mut socket)?;
+        }
+        if connection.read_tls(&mut socket)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        connection.process_new_packets().map_err(io::Error::other)?;
+    }
+    let is_there = connection.reader().read(&mut [0; 1]).is_ok_and(|bytes| bytes == 1);
+    let mut stream = StreamOwned::new(connection, socket);
+    stream.read_exact(&mut vec![0; GET.len() - usize::from(is_there)])?;
+    stream.write_all(&answering(b"ok").response)?;
+    stream.conn.send_close_notify();
+    stream.flush()?;
+    Ok(is_there)
+}
+
+/// A request that waits for its connection leaves with the last message of the handshake: behind
+/// one that is sent for itself it would leave a turn after its stamp.
+#[test]
+fn first_request_comes_with_the_end_of_the_handshake() {
+    let (_authority, _folder, options, identity) = trusted("together");
+    for engine in engines() {
+        let config = Arc::new(server(&[&TLS13], &identity));
+        let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let tally = Arc::clone(&counts);
+        let address = listen(move |socket| {
+            if let Ok(is_there) = serve_at_once(socket, Arc::clone(&config)) {
+                tally[usize::from(is_there)].fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Load { in_flight: 1, ..Load::new(engine, address, &options) }.expect_all();
+        let [apart, together] = [0, 1].map(|index: usize| counts[index].load(Ordering::Relaxed));
+        // The one that was opened ahead may have had nothing to send; the last may not be counted.
+        assert!(apart <= 1, "{engine:?}: {apart}");
+        assert!(together >= 38, "{engine:?}: {together}");
+    }
+}

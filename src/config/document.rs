@@ -550,7 +550,10 @@ mod tests {
         assert_eq!(value["endpoint_config"]["endpoints"], json!([]));
         assert_eq!(value["phases"][0]["duration"], "10s");
         assert_eq!(value["request"]["accept_status"], "200-299");
+        assert_eq!(value["timeouts"]["ttft"], "0s");
         assert_eq!(value.get("cores"), None);
+        let (_, value) = written(&["max-throughput", "--ttft-timeout", "1.5s"]);
+        assert_eq!(value["timeouts"]["ttft"], "1500ms");
     }
 
     #[test]

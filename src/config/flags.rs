@@ -267,6 +267,8 @@ mod tests {
             "500",
             "--timeout",
             "20ms",
+            "--ttft-timeout",
+            "5ms",
             "--abort-if",
             "p99>5ms",
             "--engine",

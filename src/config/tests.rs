@@ -95,6 +95,7 @@ fn every_wrong_value_is_named_with_its_flag_and_what_is_allowed() {
         (["-d", "999999h"], "-d", "366 days"),
         (["--timeout", "soon"], "--timeout", "500ms"),
         (["--connect-timeout", "-1s"], "--connect-timeout", ""),
+        (["--ttft-timeout", "soon"], "--ttft-timeout", "500ms"),
         (["--interval", "1ms"], "--interval", "250ms"),
         (["--accept-status", "2xx"], "--accept-status", "200-399"),
         (["--accept-status", "399-200"], "--accept-status", "200-399"),

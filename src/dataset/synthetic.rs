@@ -390,7 +390,7 @@ mod tests {
     fn a_seed_stands_for_the_same_prompts_forever() {
         let o200k = Tokenizer::builtin("o200k").unwrap();
         let dataset = synthetic(&plan("6", 2, 42), Some(&o200k), &quiet).unwrap();
-        let expected = ["rite procedure allen gee middel rac", "li ilu eni nest possible payload"];
+        let expected = ["rite heel mw pig asper doctor", "li ilm tax hh far taste"];
         assert_eq!(texts(&dataset), expected);
     }
 

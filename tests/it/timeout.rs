@@ -14,6 +14,7 @@ on_both_engines!(
     a_request_timeout_above_the_answer_changes_nothing,
     silence_inside_an_answer_times_out,
     an_answer_that_comes_in_drops_is_not_idle,
+    the_ttft_timeout_of_plain_http_ends_with_the_first_byte,
     a_connect_that_hangs_times_out,
     slow_answers_are_awaited_in_the_drain,
     a_drain_that_ends_in_vain_says_how_many_were_in_flight,
@@ -40,12 +41,12 @@ fn a_request_without_answer_times_out(engine: Engine) {
 
 fn a_request_timeout_above_the_answer_changes_nothing(engine: Engine) {
     let server = Server::start();
-    let timeouts = "--timeout 10s --connect-timeout 10s --idle-timeout 10s --drain-timeout 10s \
-                    --run-timeout 30s --response-idle-timeout 10s";
+    let timeouts = "--timeout 10s --connect-timeout 10s --ttft-timeout 10s --idle-timeout 10s \
+                    --drain-timeout 10s --run-timeout 30s --response-idle-timeout 10s";
     let outcome = run(engine, &[server.url("delay?ms=10")], &format!("-n 20 -c 2 {timeouts}"));
     outcome.expect_successes(20);
     // 0 = off, not at once.
-    let off = "--timeout 0 --connect-timeout 0 --idle-timeout 0 --run-timeout 0 \
+    let off = "--timeout 0 --connect-timeout 0 --ttft-timeout 0 --idle-timeout 0 --run-timeout 0 \
                --response-idle-timeout 0";
     let outcome = run(engine, &[server.url("delay?ms=10")], &format!("-n 20 -c 2 {off}"));
     outcome.expect_successes(20);
@@ -68,6 +69,15 @@ fn an_answer_that_comes_in_drops_is_not_idle(engine: Engine) {
     let server = Server::start();
     let outcome = run(engine, &[server.url("drip")], "--idle-timeout 2s -n 10 -c 2");
     outcome.expect_successes(10);
+}
+
+fn the_ttft_timeout_of_plain_http_ends_with_the_first_byte(engine: Engine) {
+    let server = Server::start();
+    let outcome = run(engine, &[server.url("silent")], "--ttft-timeout 150ms -n 2 -c 2");
+    outcome.expect_failures("request_timeout", 2);
+    let slow = server.url("slow-middle?ms=2500");
+    let outcome = run(engine, &[slow], "--ttft-timeout 2s -n 2 -c 2");
+    outcome.expect_successes(2);
 }
 
 fn a_connect_that_hangs_times_out(engine: Engine) {

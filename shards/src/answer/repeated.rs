@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(news(true, &["a", "a", "ab"]), (vec![true, false, true], true));
         for cut in ["ab\u{fffd}", "ab\u{fffd}\u{fffd}", r"ab\ufffd", r"ab\uFFFD"] {
             assert_eq!(news(true, &[cut, "ab\u{e9}cdefghij"]), (vec![true, true], false));
-            assert_eq!(news(true, &[cut, "abcdefghijklm", "abcdefghijklmn"]).1, true);
+            assert!(news(true, &[cut, "abcdefghijklm", "abcdefghijklmn"]).1);
         }
         assert_eq!(news(true, &["abc", "d", "d"]), (vec![true, true, true], false));
         assert_eq!(news(true, &["abc"]), (vec![true], false), "one chunk repeats nothing");

@@ -126,27 +126,7 @@ fn run_seed(seed: u64) {
     };
     let in_flight = 1 + random(40) as u32;
     let is_chat = random(2) == 0;
-    let response =
-        if is_chat { STREAM_HEAD } else { RESPONSES[random(RESPONSES.len() as u64) as usize] };
-    let endpoint = SimEndpoint {
-        service_ns: (0..50).map(|_| MS / 5 + random(3) * random(40 * MS)).collect(),
-        servers: [1, 7, usize::MAX][random(3) as usize],
-        response: response.to_vec(),
-        later: if is_chat { stream(&mut random) } else { vec![] },
-        answers: [u64::MAX, random(200)][random(2) as usize],
-        connect_ns: random(3) * random(30 * MS),
-        connect_errno: [0, 0, 0, 0, libc::ECONNREFUSED, libc::EAGAIN][random(6) as usize],
-        closes_after: random(5) as u32,
-        close_ns: random(2) * random(if is_chat { 60 * MS } else { 3 * MS }),
-        close_errno: [0, libc::ECONNRESET][random(2) as usize],
-        stutters: random(4) == 0,
-        resets_every: random(3) * random(20),
-        client_stalls_ns: (0..random(3)).map(|_| stall(&mut random)).collect(),
-        turn_ns: 2000 + random(10_000),
-        overshoot_ns: random(2) * random(100_000),
-        send_ns: random(2) * random(20_000),
-        ..SimEndpoint::default()
-    };
+    let endpoint = endpoint(is_chat, &mut random);
     let timeouts = Timeouts {
         request_ns: random(3) * random(50 * MS),
         connect_ns: random(3) * random(40 * MS),
@@ -196,7 +176,7 @@ fn run_seed(seed: u64) {
     };
     // A query may wait for a full backlog for ever; all phases are over long before.
     let script = instants.into_iter().zip([end, word]);
-    let script = script.chain([(BEGIN_NS + 20_000 * MS, Some(Command::Exit))]);
+    let script = script.chain([(BEGIN_NS + 400_000 * MS, Some(Command::Exit))]);
     let script = script.filter_map(|(at_ns, command)| Some((at_ns, command?))).collect();
     let starts: Vec<u64> = phases.iter().map(|plan| plan.start_ns).collect();
     let setup = Setup { script, dispatches: Some(ring.1), ..Setup::new(plan, endpoint, phases) };
@@ -208,6 +188,32 @@ fn run_seed(seed: u64) {
             let end_ns = told_ns.map_or(totals.issue_end_ns, |(_, ns)| ns.min(totals.issue_end_ns));
             assert_list_is_accounted_for(totals, &list, starts[index]..end_ns);
         }
+    }
+}
+
+/// An endpoint that does something of all that one may do.
+fn endpoint(is_chat: bool, random: &mut impl FnMut(u64) -> u64) -> SimEndpoint {
+    let response =
+        if is_chat { STREAM_HEAD } else { RESPONSES[random(RESPONSES.len() as u64) as usize] };
+    SimEndpoint {
+        service_ns: (0..50).map(|_| MS / 5 + random(3) * random(40 * MS)).collect(),
+        servers: [1, 7, usize::MAX][random(3) as usize],
+        response: response.to_vec(),
+        later: if is_chat { stream(random) } else { vec![] },
+        answers: [u64::MAX, random(200)][random(2) as usize],
+        connect_ns: random(3) * random(30 * MS),
+        connect_errno: [0, 0, 0, 0, libc::ECONNREFUSED, libc::EAGAIN][random(6) as usize],
+        closes_after: random(5) as u32,
+        close_ns: random(2) * random(if is_chat { 60 * MS } else { 3 * MS }),
+        close_errno: [0, libc::ECONNRESET][random(2) as usize],
+        greets: random(8) == 0,
+        stutters: random(4) == 0,
+        resets_every: random(3) * random(20),
+        client_stalls_ns: (0..random(3)).map(|_| stall(random)).collect(),
+        turn_ns: 2000 + random(10_000),
+        overshoot_ns: random(2) * random(100_000),
+        send_ns: random(2) * random(20_000),
+        ..SimEndpoint::default()
     }
 }
 

@@ -145,6 +145,17 @@ impl Shard {
             self.reactor.recycle(event);
             return;
         }
+        let mut event = *event;
+        if connection.state == State::Busy && connection.exchanges == 0 {
+            // An endpoint that speaks first: the request leaves now, so that there is an instant to
+            // count from.
+            if connection.sent_ns == 0 {
+                self.send_now();
+            }
+            event.stamp_ns = event.stamp_ns.max(self.connections[slot as usize].sent_ns);
+        }
+        let event = &event;
+        let connection = &self.connections[slot as usize];
         if connection.tls.is_some() && event.result > 0 {
             return self.decrypt(event);
         }

@@ -53,18 +53,22 @@ impl Shard {
             Fed::Malformed(..) | Fed::Broken => {}
         });
         let (is_ready, is_closed) = (session.is_ready(), session.is_closed());
-        self.connections[slot as usize].tls = Some(session);
-        self.send_outbox(slot);
+        let connection = &mut self.connections[slot as usize];
+        connection.tls = Some(session);
+        let state = connection.state;
         let broken = match outcome {
             Err(refusal) => Some(refusal),
             Ok(()) if is_unasked => Some(Refusal::unasked()),
             Ok(()) => None,
         };
-        match self.connections[slot as usize].state {
+        if state == State::Securing && broken.is_none() && is_ready && !is_closed {
+            return self.secured(slot);
+        }
+        self.send_outbox(slot);
+        match state {
             State::Securing => match broken {
                 Some(refusal) => self.handshake_failed(slot, &refusal),
                 None if is_closed => self.handshake_failed(slot, &Refusal::closed()),
-                None if is_ready => self.secured(slot),
                 None => {}
             },
             // Tickets and new keys may come at any time; all else ends an idle connection.
@@ -118,6 +122,8 @@ impl Shard {
         self.recording.counters.tls_handshakes += 1;
         self.recording.counters.tls_resumed += u64::from(is_resumed);
         self.ready(slot, ready_ns);
+        // The last message of the handshake, unless it went with the request that waited for it.
+        self.send_outbox(slot);
     }
 
     /// The stream ended in the handshake (`errno` 0) or broke.

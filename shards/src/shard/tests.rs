@@ -578,3 +578,11 @@ fn ttft_timeout_of_plain_http_is_a_limit_of_the_first_byte() {
     assert_eq!(run(&endpoint, 15 * MS).counters.failed, 2);
     assert_eq!(run(&endpoint, 21 * MS).counters.failed, 0);
 }
+
+#[test]
+fn answer_before_the_request_left_has_a_send_to_count_from() {
+    let endpoint = SimEndpoint { greets: true, ..SimEndpoint::default() };
+    let plan = ShardPlan { keepalive: false, connections_per_target: 0, ..shard_plan(1) };
+    let (_, totals) = run(plan, endpoint, vec![phase(0, 1, Some(3))], None);
+    assert_eq!((totals[0].service.count, totals[0].service.max_ns), (3, 0));
+}
