@@ -30,6 +30,8 @@ pub enum Operation {
     Accept = 7,
     /// Send of bytes of the slot's own.
     SendOutbox = 8,
+    /// End of a long wait.
+    Alarm = 9,
 }
 
 /// Largest generation.
@@ -66,6 +68,7 @@ impl Token {
             6 => Operation::Wake,
             7 => Operation::Accept,
             8 => Operation::SendOutbox,
+            9 => Operation::Alarm,
             _ => return None,
         };
         Some(Token {

@@ -41,6 +41,10 @@ pub struct Uring {
     /// Bytes that were in flight when their slot was closed, with its generation then: freed when
     /// their completion has come.
     orphans: Vec<(u32, u32, Vec<u8>)>,
+    /// When the armed alarm rings, ns; `u64::MAX`: none is armed.
+    alarm_ns: u64,
+    /// What it was armed with: the kernel reads it when it is submitted.
+    alarm: Box<Timespec>,
     /// Kernel stamps, if they are on: receives then bring control messages.
     wire: Option<Wire>,
     /// Where the payload begins in a receive buffer: 0 without stamps.
@@ -142,6 +146,8 @@ impl Uring {
             sockets: vec![closed; slots as usize].into_boxed_slice(),
             outboxes: vec![Outbox::default(); slots as usize].into_boxed_slice(),
             orphans: Vec::new(),
+            alarm_ns: u64::MAX,
+            alarm: Box::default(),
             wire: wire_stamps.then(|| Wire::new(slots)),
             payload_offset: if wire_stamps { wire::RECEIVED_HEADER_BYTES } else { 0 },
             waker,
@@ -447,7 +453,7 @@ impl Uring {
 
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
-            // SAFETY: what entries name by pointer (the arena, the addresses, buffers, headers,
+            // SAFETY: what entries name by pointer (arena, addresses, buffers, headers, the alarm,
             // outboxes in flight and orphans) is owned by `self` and lives until `Drop` has seen
             // the last completion; the control message that a header of `Wire` names is static.
             if unsafe { self.sq.push(entry) }.is_ok() {
@@ -508,13 +514,33 @@ impl Uring {
         stamp_ns
     }
 
+    /// A wait sets and clears a timer of the kernel each time, so a far instant gets an alarm of its
+    /// own, once.
+    fn set_alarm(&mut self, until_ns: u64, now_ns: u64) {
+        if self.alarm_ns != u64::MAX || until_ns - now_ns < ALARM_NS_MIN {
+            return;
+        }
+        self.alarm_ns = until_ns.min(now_ns + ALARM_NS_MAX);
+        *self.alarm = timespec(self.alarm_ns - now_ns);
+        let token = Token { operation: Operation::Alarm, generation: 0, slot: 0 };
+        let entry = opcode::Timeout::new(&raw const *self.alarm).build();
+        self.push(&entry.user_data(token.encode()));
+        self.armed += 1;
+        self.sq.sync();
+    }
+
     fn enter(&mut self, until_ns: u64) {
-        let queued = self.sq.len();
         let now_ns = if until_ns == 0 { 0 } else { self.clock.now_ns() };
         if until_ns > now_ns {
-            let left = until_ns - now_ns;
-            let timeout =
-                Timespec::new().sec(left / 1_000_000_000).nsec((left % 1_000_000_000) as u32);
+            self.set_alarm(until_ns, now_ns);
+        }
+        let queued = self.sq.len();
+        if until_ns > now_ns && self.alarm_ns <= until_ns {
+            self.counters.enters += 1;
+            // As below.
+            let _ = self.submitter.submit_and_wait(1);
+        } else if until_ns > now_ns {
+            let timeout = timespec(until_ns - now_ns);
             self.counters.enters += 1;
             // ETIME and EINTR are normal ends; EBUSY and EAGAIN are cured by reaping.
             let _ = self.submitter.submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
@@ -584,6 +610,10 @@ impl Uring {
                         _ => self.arm_accept(slot as RawFd),
                     }
                 }
+            }
+            Operation::Alarm => {
+                self.armed -= 1;
+                self.alarm_ns = u64::MAX;
             }
             Operation::Wake => {
                 self.waker.clear();
@@ -723,6 +753,10 @@ fn empty(bytes: &mut Vec<u8>) {
     bytes.shrink_to(OUTBOX_BYTES_KEPT);
 }
 
+fn timespec(ns: u64) -> Timespec {
+    Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32)
+}
+
 impl Drop for Uring {
     /// Cancels everything and waits for the last completion, then frees what the kernel could have
     /// written to.
@@ -760,6 +794,10 @@ pub fn probe() -> Result<EngineReport, String> {
     Uring::new(1, Arc::from([]), Vec::new(), clock, false).map(|uring| uring.report().clone())
 }
 
+/// A wait of this length or longer gets an alarm; shorter ones end more exactly by themselves.
+const ALARM_NS_MIN: u64 = 20_000_000;
+/// An alarm rings by then: the instant may have changed.
+const ALARM_NS_MAX: u64 = 1_000_000_000;
 const ENTER_GETEVENTS: u32 = 1;
 /// Cancel, close and a connect or send.
 const ENTRIES_PER_CONNECTION: usize = 3;
