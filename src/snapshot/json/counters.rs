@@ -2,7 +2,7 @@
 
 use crate::snapshot::{Snapshot, Totals};
 
-/// Reasons for a finish that endpoints counts, in the order of [`Answers::finish_counts`].
+/// Reasons for a finish that endpoints counts, in the order of `Answers::finish_counts`.
 const FINISH_REASONS: [&str; 6] = [
     "tracked_finish_reason_stop",
     "tracked_finish_reason_length",
