@@ -514,8 +514,8 @@ impl Uring {
         stamp_ns
     }
 
-    /// A wait sets and clears a timer of the kernel each time, so a far instant gets an alarm of its
-    /// own, once.
+    /// A wait sets and clears a timer of the kernel each time, so a far instant gets an alarm of
+    /// its own, once.
     fn set_alarm(&mut self, until_ns: u64, now_ns: u64) {
         if self.alarm_ns != u64::MAX || until_ns - now_ns < ALARM_NS_MIN {
             return;
