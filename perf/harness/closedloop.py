@@ -5,12 +5,11 @@ and their runs of one repetition are compared with each other only: what drifts 
 drifts for all of them.
 """
 import os
-import random
 import re
 
 from . import measure
 from .clients import CLIENTS, ENGINES, OURS, missing, program
-from .measure import FIELDS, attempts, output
+from .measure import FIELDS, output
 from .servers import PERF, SERVERS, find_nginx
 
 SPIN = (f'{OURS} --spin', 'floor --spin')
@@ -50,15 +49,7 @@ def fields(_options):
 
 def rows(options):
     """All runs, in the order in which they are made."""
-    shuffle = random.Random(options.seed).shuffle
-    for repetition in range(1, options.repetitions + 1):
-        cells = plan(options)
-        shuffle(cells)
-        for cell, clients in cells:
-            shuffle(clients)
-            for client in clients:
-                for row in attempts(lambda: measure.run(cell, client, options), options):
-                    yield row | {'repetition': repetition}
+    return measure.in_random_order(plan, measure.run, options)
 
 
 def tell(row):

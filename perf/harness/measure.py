@@ -1,6 +1,7 @@
 """One run: a fresh server, one client against it, and what server and kernel saw meanwhile."""
 import json
 import os
+import random
 import signal
 import subprocess
 import tempfile
@@ -142,6 +143,20 @@ def attempts(run_once, options):
         yield row
         if row['verdict'] == 'kept':
             return
+
+
+def in_random_order(plan, run, options):
+    """All runs of a study, in the order in which they are made: in each repetition the cells of
+    plan(options), and the clients of a cell, are shuffled; run(cell, client, options) is a row."""
+    shuffle = random.Random(options.seed).shuffle
+    for repetition in range(1, options.repetitions + 1):
+        cells = plan(options)
+        shuffle(cells)
+        for cell, clients in cells:
+            shuffle(clients)
+            for client in clients:
+                for row in attempts(lambda: run(cell, client, options), options):
+                    yield row | {'repetition': repetition}
 
 
 def output(*command):

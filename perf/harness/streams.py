@@ -6,12 +6,11 @@ writes down when each request came and each chunk left: the truth.
 """
 import collections
 import os
-import random
 import tempfile
 
 from .arrivals import quantile
 from .clients import ENGINES, OURS
-from .measure import CLIENT_GRACE_S, attempts, failure, heard, observe, output
+from .measure import CLIENT_GRACE_S, failure, heard, in_random_order, observe, output
 from .openclients import micros
 from .servers import Streams, shared_memory
 from .streamclients import CLIENTS, RIVALS, SPIN, Load, prepare, program
@@ -85,15 +84,7 @@ def fits(cell, client):
 
 def rows(options):
     """All runs, in the order in which they are made."""
-    shuffle = random.Random(options.seed).shuffle
-    for repetition in range(1, options.repetitions + 1):
-        cells = plan(options)
-        shuffle(cells)
-        for cell, clients in cells:
-            shuffle(clients)
-            for client in clients:
-                for row in attempts(lambda: run(cell, client, options), options):
-                    yield row | {'repetition': repetition}
+    return in_random_order(plan, run, options)
 
 
 def run(cell, client, options):

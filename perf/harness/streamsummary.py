@@ -6,10 +6,9 @@ import statistics
 
 from .clients import ENGINES, OURS
 from .streamclients import CLIENTS, RIVALS, SPIN
-from .summary import KEPT, grouped, middle, number, spread, table
+from .summary import KEPT, middle, number, runs_told, spread, table
 
 RUNS_LEAST = 3          # fewer say nothing about a target
-SECONDS_LEAST = 3       # shorter runs are mostly start and end
 TO_BEST_ENGINE_MOST = 1.10
 
 
@@ -172,12 +171,7 @@ def paired(study):
 
 def doubts(study):
     """What a reader has to know before believing the tables."""
-    dropped = collections.Counter(
-        row['verdict'].split(':')[0] for row in study.rows if row['verdict'] != KEPT)
-    lines = ['## Runs', '', f'{len(study.rows)} runs, {len(study.rows) - sum(dropped.values())} kept.']
-    if any(float(row['seconds']) < SECONDS_LEAST for row in study.rows):
-        lines.append('- **runs this short only show that everything works**')
-    lines += [f'- left out, {reason}: {count}' for reason, count in sorted(grouped(dropped).items())]
+    lines = runs_told(study)
     for (cell, client), rows in study.kept.items():
         off = [row for row in rows.values() if miscount(row)]
         if off:

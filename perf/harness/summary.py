@@ -160,14 +160,20 @@ def targets(study):
     return lines + table(['target', 'server', 'connections', 'bound', 'measured', 'n', 'met'], rows)
 
 
-def doubts(study):
-    """What a reader has to know before believing the tables."""
+def runs_told(study):
+    """How many runs there are, and why some do not count."""
     dropped = collections.Counter(
         row['verdict'].split(':')[0] for row in study.rows if row['verdict'] != KEPT)
     lines = ['## Runs', '', f'{len(study.rows)} runs, {len(study.rows) - sum(dropped.values())} kept.']
     if any(float(row['seconds']) < SECONDS_LEAST for row in study.rows):
         lines.append('- **runs this short only show that everything works**')
     lines += [f'- left out, {reason}: {count}' for reason, count in sorted(grouped(dropped).items())]
+    return lines
+
+
+def doubts(study):
+    """What a reader has to know before believing the tables."""
+    lines = runs_told(study)
     for rows in study.kept.values():
         off = [row for row in rows.values() if miscount(row)]
         if off:
