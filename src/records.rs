@@ -204,8 +204,7 @@ impl Line<'_> {
     /// All but the names and the texts.
     fn of(record: &Record, shard: usize) -> Line<'static> {
         let (stamps, facts) = (&record.stamps, &record.facts);
-        // The headline counts from the schedule where there is one.
-        let origin_ns = if stamps.scheduled_ns > 0 { stamps.scheduled_ns } else { stamps.sent_ns };
+        let origin_ns = stamps.origin_ns();
         let is_success = record.failure.is_none();
         let since = |from_ns: u64, to_ns: u64| {
             (is_success && from_ns > 0 && to_ns > 0).then(|| to_ns.saturating_sub(from_ns))

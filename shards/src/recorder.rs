@@ -390,8 +390,7 @@ impl Goals {
     pub fn kept(&self, stamps: &Stamps, answer: Option<&AnswerTimes>) -> Option<bool> {
         let service_ns = stamps.complete_ns.saturating_sub(stamps.sent_ns);
         let ttfb_ns = stamps.first_byte_ns.saturating_sub(stamps.sent_ns);
-        let since_ns = if stamps.scheduled_ns > 0 { stamps.scheduled_ns } else { stamps.sent_ns };
-        let latency_ns = stamps.complete_ns.saturating_sub(since_ns);
+        let latency_ns = stamps.complete_ns.saturating_sub(stamps.origin_ns());
         let is_in_time = latency_ns <= self.latency_ns
             && service_ns <= self.service_ns
             && ttfb_ns <= self.ttfb_ns;
@@ -417,6 +416,13 @@ pub struct Stamps {
     pub first_byte_ns: u64,
     /// T8.
     pub complete_ns: u64,
+}
+
+impl Stamps {
+    /// What headline times count from: T0, or T2 in closed loop, which has no schedule.
+    pub fn origin_ns(&self) -> u64 {
+        if self.scheduled_ns > 0 { self.scheduled_ns } else { self.sent_ns }
+    }
 }
 
 /// An instant of a sampled position.
@@ -573,8 +579,7 @@ impl Recording {
         let is_open = scheduled_ns > 0;
         let service_ns = complete_ns.saturating_sub(sent_ns);
         let ttfb_ns = first_byte_ns.saturating_sub(sent_ns);
-        let since_ns = if is_open { scheduled_ns } else { sent_ns };
-        let latency_ns = complete_ns.saturating_sub(since_ns);
+        let latency_ns = complete_ns.saturating_sub(stamps.origin_ns());
         self.counters.completed += 1;
         self.last_complete_ns = self.last_complete_ns.max(complete_ns);
         self.service.record(service_ns);

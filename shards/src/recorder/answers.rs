@@ -66,8 +66,7 @@ impl AnswerTimes {
     /// TPOT that is undefined breaks no goal.
     pub(super) fn keeps(&self, goals: &Goals, stamps: &Stamps) -> Option<bool> {
         let service_ns = self.first_token_ns.saturating_sub(stamps.sent_ns);
-        let since_ns = if stamps.scheduled_ns > 0 { stamps.scheduled_ns } else { stamps.sent_ns };
-        let ttft_ns = self.first_token_ns.saturating_sub(since_ns);
+        let ttft_ns = self.first_token_ns.saturating_sub(stamps.origin_ns());
         if ttft_ns > goals.ttft_ns || service_ns > goals.service_ttft_ns {
             return Some(false);
         }
