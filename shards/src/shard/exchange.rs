@@ -416,26 +416,33 @@ impl Shard {
     pub(super) fn fail(&mut self, slot: u32, kind: FailureKind, message: impl FnOnce() -> Message) {
         let connection = &mut self.connections[slot as usize];
         let query = connection.query.take();
-        let sent_ns = connection.sent_ns;
         let status = connection.parser.head().map_or(0, |head| head.status);
         self.close(slot);
         if let Some(query) = query {
-            let now_ns = self.now_ns;
-            self.keep_record(
-                &query,
-                Some(slot),
-                &End { at_ns: now_ns, status, failure: Some(kind) },
-            );
-            self.settle(&query, now_ns, |recording| {
-                recording.counters.failed += 1;
-                recording.failures.count(kind, message);
-                if matches!(kind, FailureKind::RequestTimeout | FailureKind::IdleTimeout) {
-                    let since_ns =
-                        if query.scheduled_ns > 0 { query.scheduled_ns } else { sent_ns };
-                    recording.censored.record(now_ns.saturating_sub(since_ns));
-                }
-            });
+            self.settle_failed(&query, Some(slot), status, kind, message);
         }
+    }
+
+    /// A query ends in a failure now. `slot`: the connection that it had; `status`: 0 if none came.
+    fn settle_failed(
+        &mut self,
+        query: &Query,
+        slot: Option<u32>,
+        status: u16,
+        kind: FailureKind,
+        message: impl FnOnce() -> Message,
+    ) {
+        let now_ns = self.now_ns;
+        self.keep_record(query, slot, &End { at_ns: now_ns, status, failure: Some(kind) });
+        let sent_ns = slot.map_or(0, |slot| self.connections[slot as usize].sent_ns);
+        self.settle(query, now_ns, |recording| {
+            recording.counters.failed += 1;
+            recording.failures.count(kind, message);
+            if matches!(kind, FailureKind::RequestTimeout | FailureKind::IdleTimeout) {
+                let since_ns = if query.scheduled_ns > 0 { query.scheduled_ns } else { sent_ns };
+                recording.censored.record(now_ns.saturating_sub(since_ns));
+            }
+        });
     }
 
     pub(super) fn send_failed(&mut self, event: &Event) {
@@ -568,14 +575,7 @@ impl Shard {
         let connection = &mut self.connections[slot as usize];
         let target = connection.target;
         match connection.query.take() {
-            Some(query) => {
-                let end = End { at_ns: self.now_ns, status: 0, failure: Some(kind) };
-                self.keep_record(&query, Some(slot), &end);
-                self.settle(&query, end.at_ns, |recording| {
-                    recording.counters.failed += 1;
-                    recording.failures.count(kind, message);
-                });
-            }
+            Some(query) => self.settle_failed(&query, Some(slot), 0, kind, message),
             // Opened ahead, before the first phase: told with `Ready`, in no phase's figures.
             None if !self.is_ready => self.recording.failures.count(kind, message),
             None => {}
@@ -599,14 +599,9 @@ impl Shard {
         if !self.backlog.has(target) || !self.connections[of_target].iter().all(does_pause) {
             return;
         }
-        let now_ns = self.now_ns;
         while let Some(query) = self.backlog.pop(target) {
             self.count_issued();
-            self.keep_record(&query, None, &End { at_ns: now_ns, status: 0, failure: Some(kind) });
-            self.settle(&query, now_ns, |recording| {
-                recording.counters.failed += 1;
-                recording.failures.count(kind, &message);
-            });
+            self.settle_failed(&query, None, 0, kind, &message);
         }
     }
 
