@@ -241,6 +241,28 @@ fn has_placeholders(load: &LoadFlags, urls: &[Url]) -> bool {
     urls.iter().any(Url::has_placeholders) || texts.into_iter().any(|text| text.contains("{{"))
 }
 
+/// Flags and whether they were given.
+type Given<const N: usize> = [(&'static str, bool); N];
+
+/// The flags of what is generated, all of them members of a body that is made.
+fn of_sampling(flags: &InferenceFlags) -> Given<9> {
+    [
+        ("--max-output-tokens", flags.max_output_tokens.is_some()),
+        ("--min-tokens", flags.min_tokens.is_some()),
+        ("--legacy-max-tokens", flags.legacy_max_tokens),
+        ("--ignore-eos", flags.ignore_eos),
+        ("--temperature", flags.temperature.is_some()),
+        ("--top-p", flags.top_p.is_some()),
+        ("--top-k", flags.top_k.is_some()),
+        ("--stop", !flags.stop.is_empty()),
+        ("--system", flags.system.is_some()),
+    ]
+}
+
+fn first_given(flags: impl IntoIterator<Item = (&'static str, bool)>) -> Option<&'static str> {
+    flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
+}
+
 /// The first flag that only an inference run has, but for `--api`.
 fn given(flags: &InferenceFlags) -> Option<&'static str> {
     let given = [
@@ -260,18 +282,9 @@ fn given(flags: &InferenceFlags) -> Option<&'static str> {
         ("--no-preflight", flags.no_preflight),
         ("--lenient", flags.lenient),
         ("--response-field", flags.response_field.is_some()),
-        ("--max-output-tokens", flags.max_output_tokens.is_some()),
-        ("--min-tokens", flags.min_tokens.is_some()),
-        ("--legacy-max-tokens", flags.legacy_max_tokens),
-        ("--ignore-eos", flags.ignore_eos),
-        ("--temperature", flags.temperature.is_some()),
-        ("--top-p", flags.top_p.is_some()),
-        ("--top-k", flags.top_k.is_some()),
-        ("--stop", !flags.stop.is_empty()),
-        ("--system", flags.system.is_some()),
-        ("--extra-body", flags.extra_body.is_some()),
     ];
-    given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
+    let extra = ("--extra-body", flags.extra_body.is_some());
+    first_given(given.into_iter().chain(of_sampling(flags)).chain([extra]))
 }
 
 /// A flag that would change nothing, as no body that is sent has a place for it, and why.
@@ -288,22 +301,13 @@ fn without_meaning(
         (_, Api::Chat | Api::Completions | Api::Generate) => return None,
     };
     let is_made = api == Api::Embeddings && !matches!(prompts, Prompts::Body);
-    let given = [
-        // With a body it has an error of its own.
-        ("--osl", flags.osl.is_some() && !matches!(prompts, Prompts::Body)),
-        ("--max-output-tokens", flags.max_output_tokens.is_some()),
-        ("--min-tokens", flags.min_tokens.is_some()),
-        ("--legacy-max-tokens", flags.legacy_max_tokens),
-        ("--ignore-eos", flags.ignore_eos),
-        ("--temperature", flags.temperature.is_some()),
-        ("--top-p", flags.top_p.is_some()),
-        ("--top-k", flags.top_k.is_some()),
-        ("--stop", !flags.stop.is_empty()),
-        ("--system", flags.system.is_some()),
+    // With a body it has an error of its own.
+    let osl = ("--osl", flags.osl.is_some() && !matches!(prompts, Prompts::Body));
+    let others = [
         ("--no-include-usage", flags.no_include_usage),
         ("--extra-body", flags.extra_body.is_some() && !is_made),
     ];
-    given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| (flag, why))
+    first_given([osl].into_iter().chain(of_sampling(flags)).chain(others)).map(|flag| (flag, why))
 }
 
 fn sampling(flags: &InferenceFlags, is_stream: bool) -> Result<Sampling, Error> {
